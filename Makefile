@@ -1,0 +1,50 @@
+# Needs Python 3.11 or newer and make; everything else is installed into $(VENV) once.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+OUT    ?= desopt-demo
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test lint bench clean
+
+help: ## show this list
+	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 14
+	@echo
+	@echo "  PYTHON=python3.12  the interpreter to use       (now: $(PYTHON))"
+	@echo "  VENV=folder        the virtual environment      (now: $(VENV))"
+	@echo "  OUT=folder         where the demo puts its plot (now: $(OUT))"
+
+demo: $(VENV)/.demo-installed ## compare DES with the other methods on a real data set; ends in a plot
+	@$(BIN)/desopt demo --out '$(OUT)'
+
+test: $(VENV)/.dev-installed ## run the tests and the examples
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.dev-installed ## check format, style and types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+bench: $(VENV)/.dev-installed ## run the benchmarks
+	@set -e; for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python "$$script"; done
+
+clean: ## remove caches and outputs (the virtual environment stays)
+	rm -rf build dist desopt-demo .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find src tests examples benchmarks -type d -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+
+$(VENV)/.created:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	    { echo "desopt needs Python 3.11 or newer; try: make PYTHON=python3.12" >&2; exit 1; }
+	$(PYTHON) -m venv '$(VENV)'
+	@touch $@
+
+$(VENV)/.demo-installed: pyproject.toml | $(VENV)/.created
+	@echo "installing desopt into $(VENV) (once; a minute or so)"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[sklearn,report]'
+	@touch $@
+
+$(VENV)/.dev-installed: pyproject.toml | $(VENV)/.created
+	@echo "installing desopt and the tools for its tests into $(VENV) (once; a minute or so)"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@ $(VENV)/.demo-installed

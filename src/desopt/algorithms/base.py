@@ -1,0 +1,105 @@
+"""What the methods share: settings and their checks, and the two forms of an answer."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from desopt.rng import MAX_ITERATIONS
+from desopt.samplers import Sampler
+from desopt.types import Answer, BoolArray, FloatArray, LocalFunction, ObjectiveError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Hyper-parameters of every method: alpha, K and the seed of all random streams."""
+
+    name: str
+    step_size: float = 1.0
+    iterations: int = 100
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.step_size) and self.step_size > 0):
+            raise ValueError(f"step_size must be a finite number > 0, got {self.step_size!r}")
+        if not 1 <= self.iterations <= MAX_ITERATIONS:
+            raise ValueError(f"iterations must be 1 to {MAX_ITERATIONS}, got {self.iterations!r}")
+        if not 0 <= self.seed < 2**64:
+            raise ValueError(f"seed must be 0 to 2**64 - 1, got {self.seed!r}")
+
+    def settings(self) -> dict[str, Any]:
+        """All hyper-parameters as plain JSON values."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {k: v.settings() if isinstance(v, Sampler) else v for k, v in values.items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TwoPointSettings(Settings):
+    """Methods on central differences: two values per estimate, so K/2 of them."""
+
+    radius: float = 1e-6
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.iterations % 2:
+            raise ValueError(
+                f"iterations must be even for {self.name} (K/2 two-point estimates), "
+                f"got {self.iterations}; use {self.iterations + 1}"
+            )
+        if not (math.isfinite(self.radius) and self.radius > 0):
+            raise ValueError(f"radius must be a finite number > 0, got {self.radius!r}")
+
+    @property
+    def estimates(self) -> int:
+        """K' = K/2."""
+        return self.iterations // 2
+
+
+def pack_bits(accepted: BoolArray) -> bytes:
+    """K accept bits in K/8 bytes; bit k is bit k % 8 of byte k // 8."""
+    return np.packbits(accepted, bitorder="little").tobytes()
+
+
+def unpack_bits(answer: Answer, count: int) -> BoolArray:
+    """The accept bits of an answer, refused where they are not ``count`` bits."""
+    size = (count + 7) // 8
+    if len(answer.payload) != size:
+        raise ValueError(
+            f"answer of worker {answer.worker} has {len(answer.payload)} bytes; "
+            f"{count} accept bits take {size}"
+        )
+    bits = np.unpackbits(np.frombuffer(answer.payload, np.uint8), bitorder="little")
+    if bits[count:].any():
+        raise ValueError(f"answer of worker {answer.worker} has bits set beyond bit {count - 1}")
+    return bits[:count].astype(np.bool_)
+
+
+def pack_scalars(values: FloatArray) -> bytes:
+    """Little-endian float64."""
+    return values.astype("<f8").tobytes()
+
+
+def unpack_scalars(answer: Answer, count: int) -> FloatArray:
+    """The scalars of an answer, refused where they are not ``count`` numbers."""
+    if len(answer.payload) != 8 * count:
+        raise ValueError(
+            f"answer of worker {answer.worker} has {len(answer.payload)} bytes; "
+            f"{count} scalars take {8 * count}"
+        )
+    values = np.frombuffer(answer.payload, "<f8").astype(np.float64)
+    if np.isnan(values).any():
+        raise ValueError(f"answer of worker {answer.worker} has a NaN scalar")
+    return values
+
+
+def slope(f: LocalFunction, u: FloatArray, radius: float, k: int) -> float:
+    """The two-point estimate along u; no step (0) where a value was not finite."""
+    try:
+        g = f.slope(u, radius)
+    except ObjectiveError as error:
+        error.iteration = k
+        raise
+    return g if math.isfinite(g) else 0.0

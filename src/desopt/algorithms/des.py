@@ -1,0 +1,90 @@
+"""DES, distributed evolution strategies: Algorithms 2 and 3 of the paper, and its samplers.
+
+======  =============  ==========================================================
+symbol  name           meaning
+======  =============  ==========================================================
+alpha   step_size      alpha_0^t = alpha / (t+1)^0.25, alpha_k^t = alpha_0^t / (k+1)^0.5
+beta    momentum       0 <= beta < 1; the theory covers beta < 0.595
+K       iterations     (1+1) steps of a worker per round
+u       sampler        mutation vectors with mean 0 and covariance I
+x, m    state          the server's point and momentum
+======  =============  ==========================================================
+
+A worker's answer is its K accept bits: with the sampler they determine its final point.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from desopt.algorithms.base import Settings, pack_bits, unpack_bits
+from desopt.samplers import Key, MixtureRademacher, Sampler
+from desopt.types import Answer, FloatArray, Local, Task
+
+
+@dataclass(frozen=True)
+class DESState:
+    """The server's side after ``round`` rounds."""
+
+    round: int
+    x: FloatArray
+    m: FloatArray
+
+
+@dataclass(frozen=True, kw_only=True)
+class DES(Settings):
+    """Distributed evolution strategy with a sampler of one's choice."""
+
+    name: str = "des-mr"
+    momentum: float = 0.5
+    sampler: Sampler = field(default_factory=MixtureRademacher)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0.0 <= self.momentum < 1.0:
+            raise ValueError(f"momentum must be in [0, 1), got {self.momentum!r}")
+
+    def init(self, x0: FloatArray) -> DESState:
+        return DESState(0, x0, np.zeros_like(x0))
+
+    def plan(self, state: DESState) -> Task:
+        return Task(state.round, state.x)
+
+    def work(self, task: Task, local: Local, worker: int) -> Answer:
+        # lines 3, 5, 6: v_0 = x_t; f_i on one minibatch, fixed for the round
+        f = local.minibatch(task.x, task.round)
+        # lines 7-14 (Algorithm 3: 7-20): keep v + alpha_k u where f_i does not rise
+        key = Key(self.seed, task.round, worker)
+        accepted = self.sampler.search(f, self.step_sizes(task.round), key)
+        return Answer(
+            worker,
+            pack_bits(accepted),
+            evaluations=f.evaluations,
+            samples=f.evaluations * f.rows,
+            nans=f.nans,
+            point=f.point if self.sampler.dense else None,
+        )
+
+    def merge(self, state: DESState, answers: Sequence[Answer]) -> DESState:
+        x, alpha = state.x, self.step_sizes(state.round)
+        total, scratch = np.zeros_like(x), x.copy()
+        for answer in answers:
+            if answer.point is not None:
+                total += answer.point - x
+            else:
+                accepted = unpack_bits(answer, self.iterations)
+                key = Key(self.seed, state.round, answer.worker)
+                self.sampler.displace(total, x, scratch, alpha, accepted, key)
+        d = total / len(answers)  # line 17: d = (1/M) sum_i v_i,K - x_t
+        m = self.momentum * state.m + (1.0 - self.momentum) * d  # line 18
+        return DESState(state.round + 1, x + m, m)  # line 19
+
+    def step_sizes(self, t: int) -> FloatArray:
+        """alpha_k^t for k = 0..K-1 (lines 4 and 8); sqrt is exact to the last bit, pow is not."""
+        alpha_0 = self.step_size / math.sqrt(math.sqrt(t + 1.0))
+        alpha: FloatArray = alpha_0 / np.sqrt(np.arange(1.0, self.iterations + 1.0))
+        return alpha

@@ -1,0 +1,68 @@
+"""The paper's Algorithm 1: a (1+1)-ES with the step size alpha_0 / sqrt(k+1).
+
+For one worker and a function without noise: all the data, or none. Its iterations are cut
+into rounds of ``iterations`` each only so that a run can be watched, stopped and resumed;
+k counts through all rounds. The parent's value is computed anew at the start of a round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from desopt.algorithms.base import Settings, pack_bits, unpack_bits
+from desopt.samplers import Gaussian, Key, Sampler
+from desopt.types import Answer, FloatArray, Local, Task
+
+
+@dataclass(frozen=True)
+class ESState:
+    """x after ``round`` rounds."""
+
+    round: int
+    x: FloatArray
+
+
+@dataclass(frozen=True, kw_only=True)
+class ES(Settings):
+    """Algorithm 1."""
+
+    name: str = "es"
+    sampler: Sampler = field(default_factory=Gaussian)
+
+    def init(self, x0: FloatArray) -> ESState:
+        return ESState(0, x0)
+
+    def plan(self, state: ESState) -> Task:
+        return Task(state.round, state.x)
+
+    def work(self, task: Task, local: Local, worker: int) -> Answer:
+        f = local.everything(task.x, task.round)
+        key = Key(self.seed, task.round, worker)
+        # lines 3-8: sample u, keep x + alpha_k u where f does not rise
+        accepted = self.sampler.search(f, self.step_sizes(task.round), key)
+        return Answer(
+            worker,
+            pack_bits(accepted),
+            evaluations=f.evaluations,
+            samples=f.evaluations * f.rows,
+            nans=f.nans,
+            point=f.point if self.sampler.dense else None,
+        )
+
+    def merge(self, state: ESState, answers: Sequence[Answer]) -> ESState:
+        (answer,) = answers
+        if answer.point is not None:
+            return ESState(state.round + 1, answer.point.copy())  # the engine may use it again
+        x = state.x.copy()
+        accepted = unpack_bits(answer, self.iterations)
+        key = Key(self.seed, state.round, answer.worker)
+        self.sampler.replay(x, self.step_sizes(state.round), accepted, key)
+        return ESState(state.round + 1, x)
+
+    def step_sizes(self, t: int) -> FloatArray:
+        """Line 2: alpha_k = alpha_0 / sqrt(k+1), for the k of round t."""
+        k = t * self.iterations + np.arange(self.iterations, dtype=np.float64)
+        return self.step_size / np.sqrt(k + 1.0)

@@ -1,0 +1,112 @@
+"""Fed-ZO-GD and Fed-ZO-SGD: federated averaging over zeroth-order gradient descent (section 5.1).
+
+In round t a worker does K' = K/2 steps v -= alpha_k^t g_k u_k with u_k ~ N(0, I) and the
+central difference g_k = (f_i(v + mu u_k) - f_i(v - mu u_k)) / (2 mu); the server averages.
+
+===========  =========================  =================================
+method       minibatch                  alpha_k^t
+===========  =========================  =================================
+fed-zo-gd    one per round              alpha / ((k+1) sqrt(t+1))
+fed-zo-sgd   a new one per iteration    alpha / sqrt((k+1)(t+1))
+===========  =========================  =================================
+
+A worker's answer is its K' scalars g_k: with the stream of u_k they determine its final point.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from desopt import rng
+from desopt.algorithms.base import TwoPointSettings, pack_scalars, slope, unpack_scalars
+from desopt.kernels.steps import replay_gaussian
+from desopt.rng import Purpose, Stream
+from desopt.types import Answer, FloatArray, Local, Task
+
+
+@dataclass(frozen=True)
+class FedState:
+    """x after ``round`` rounds."""
+
+    round: int
+    x: FloatArray
+
+
+@dataclass(frozen=True, kw_only=True)
+class _FedZO(TwoPointSettings):
+    """Both methods; they differ in the step sizes and in when a minibatch is drawn."""
+
+    new_minibatch = False
+
+    def init(self, x0: FloatArray) -> FedState:
+        return FedState(0, x0)
+
+    def plan(self, state: FedState) -> Task:
+        return Task(state.round, state.x)
+
+    def work(self, task: Task, local: Local, worker: int) -> Answer:
+        t, alpha = task.round, self.step_sizes(task.round)
+        f = local.minibatch(task.x, t)
+        g = np.zeros(self.estimates)
+        used = []
+        for k in range(self.estimates):
+            if self.new_minibatch and k > 0:
+                used.append(f)
+                f = local.minibatch(f.point, t, k)
+            u = rng.normals(Stream(self.seed, t, worker, k, Purpose.NORMAL), task.x.size)
+            g[k] = slope(f, u, self.radius, k)
+            f.shift(u, -(alpha[k] * g[k]))
+        used.append(f)
+        return Answer(
+            worker,
+            pack_scalars(g),
+            evaluations=sum(f.evaluations for f in used),
+            samples=sum(f.evaluations * f.rows for f in used),
+            nans=sum(f.nans for f in used),
+            point=f.point,
+        )
+
+    def merge(self, state: FedState, answers: Sequence[Answer]) -> FedState:
+        x, alpha = state.x, self.step_sizes(state.round)
+        total = np.zeros_like(x)
+        for answer in answers:
+            v = answer.point
+            if v is None:
+                v = x.copy()
+                g = unpack_scalars(answer, self.estimates)
+                stream = Stream(self.seed, state.round, answer.worker, 0, Purpose.NORMAL)
+                replay_gaussian(v, -(alpha * g), *stream.key())
+            total += v - x
+        return FedState(state.round + 1, x + total / len(answers))
+
+    @abstractmethod
+    def step_sizes(self, t: int) -> FloatArray:
+        """alpha_k^t for k = 0..K'-1."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedZOGD(_FedZO):
+    """Zeroth-order gradient descent on one minibatch per round."""
+
+    name: str = "fed-zo-gd"
+
+    def step_sizes(self, t: int) -> FloatArray:
+        k = np.arange(1.0, self.estimates + 1.0)
+        return self.step_size / (k * math.sqrt(t + 1.0))
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedZOSGD(_FedZO):
+    """Zeroth-order SGD: a new minibatch per iteration."""
+
+    name: str = "fed-zo-sgd"
+    new_minibatch = True
+
+    def step_sizes(self, t: int) -> FloatArray:
+        k = np.arange(1.0, self.estimates + 1.0)
+        return self.step_size / np.sqrt(k * (t + 1.0))

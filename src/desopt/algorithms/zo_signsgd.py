@@ -1,0 +1,71 @@
+"""ZO-signSGD with majority vote (Liu et al., ICLR 2019; section 5.1 of the paper).
+
+In round t a worker makes K' = K/2 central-difference estimates g_k u_k at x_t, each on its own
+minibatch, and votes with the sign of their mean; the server goes alpha / sqrt(t+1) along the
+sign of the sum of votes. sign(0) = 0, so a tie leaves the coordinate where it is.
+
+A worker's answer is its K' scalars g_k; the vote, a sign for each of n coordinates, is rebuilt
+from them and the stream of u_k.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from desopt import rng
+from desopt.algorithms.base import TwoPointSettings, pack_scalars, slope, unpack_scalars
+from desopt.kernels.steps import add_scaled, replay_gaussian
+from desopt.rng import Purpose, Stream
+from desopt.types import Answer, FloatArray, Local, Task
+
+
+@dataclass(frozen=True)
+class SignState:
+    """x after ``round`` rounds."""
+
+    round: int
+    x: FloatArray
+
+
+@dataclass(frozen=True, kw_only=True)
+class ZOSignSGD(TwoPointSettings):
+    """Zeroth-order signSGD with majority vote."""
+
+    name: str = "zo-signsgd"
+
+    def init(self, x0: FloatArray) -> SignState:
+        return SignState(0, x0)
+
+    def plan(self, state: SignState) -> Task:
+        return Task(state.round, state.x)
+
+    def work(self, task: Task, local: Local, worker: int) -> Answer:
+        g, total = np.zeros(self.estimates), np.zeros_like(task.x)
+        evaluations = samples = nans = 0
+        for k in range(self.estimates):
+            f = local.minibatch(task.x, task.round, k)
+            u = rng.normals(Stream(self.seed, task.round, worker, k, Purpose.NORMAL), task.x.size)
+            g[k] = slope(f, u, self.radius, k)
+            add_scaled(total, g[k], u)
+            evaluations += f.evaluations
+            samples += f.evaluations * f.rows
+            nans += f.nans
+        return Answer(worker, pack_scalars(g), evaluations, samples, nans, point=np.sign(total))
+
+    def merge(self, state: SignState, answers: Sequence[Answer]) -> SignState:
+        votes = np.zeros_like(state.x)
+        for answer in answers:
+            vote = answer.point
+            if vote is None:
+                total = np.zeros_like(state.x)
+                g = unpack_scalars(answer, self.estimates)
+                stream = Stream(self.seed, state.round, answer.worker, 0, Purpose.NORMAL)
+                replay_gaussian(total, g, *stream.key())
+                vote = np.sign(total)
+            votes += vote
+        step = self.step_size / math.sqrt(state.round + 1.0)
+        return SignState(state.round + 1, state.x - step * np.sign(votes))

@@ -1,0 +1,280 @@
+"""``desopt demo``: distributed evolution strategies and their rivals on a real data set.
+
+The data are scikit-learn's handwritten digits; the model is logistic regression that tells
+the digits 5-9 from 0-4. Every method gets the same rounds, workers and minibatches and the
+best of a few step sizes. scikit-learn, which may use gradients, gives the optimum.
+"""
+
+from __future__ import annotations
+
+import csv
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from desopt.minimize import minimize
+from desopt.types import FloatArray
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+NEEDS = "the demo needs {}: pip install 'desopt[sklearn,report]'"
+TITLE = "DES (distributed evolution strategies) and other methods that only see function values"
+PROBLEM = "handwritten digits, 5-9 against 0-4; logistic regression, n = 64; 1,437 rows, 10 workers"
+
+METHODS = ("des-mr", "des-mg", "des", "fed-zo-gd", "fed-zo-sgd", "zo-signsgd", "es-csa")
+STEP_SIZES = (0.1, 1.0, 10.0)
+REGULARIZATION = 1e-3
+WORKERS, ITERATIONS, BATCH = 10, 200, 200
+
+# Okabe and Ito's colours, told apart by most colour-blind eyes; dash and marker differ as
+# well, so that the plot survives a grey printer.
+LOOKS = {
+    "des-mr": ("#D55E00", "-", "o"),
+    "des-mg": ("#E69F00", "--", "s"),
+    "des": ("#000000", "-", "^"),
+    "fed-zo-gd": ("#0072B2", "-.", "D"),
+    "fed-zo-sgd": ("#56B4E9", "--", "v"),
+    "zo-signsgd": ("#009E73", ":", "P"),
+    "es-csa": ("#CC79A7", "-.", "X"),
+}
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Training and test rows, labels -1 and +1, and the least training loss there is."""
+
+    rows: FloatArray
+    labels: FloatArray
+    test_rows: FloatArray
+    test_labels: FloatArray
+    optimum: float
+    optimum_error: float
+
+    def test_error(self, x: FloatArray) -> float:
+        """Share of the test rows on the wrong side."""
+        return _error(self.test_rows, self.test_labels, x)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One method's run with the best step size."""
+
+    method: str
+    step_size: float
+    loss: float
+    test_error: float
+    evaluations: int
+    bytes_up: int
+    seconds: float
+    rounds: FloatArray
+    bytes_curve: FloatArray
+    losses: FloatArray
+
+
+def run(out: Path, quick: bool) -> Path:
+    """Compare the methods, print a table, draw the plot; gives the path of the PNG."""
+    began = time.perf_counter()
+    problem = load()
+    _require_matplotlib()
+    out.mkdir(parents=True, exist_ok=True)
+    console = Console()
+    console.print(TITLE, f"Data: {PROBLEM}.", sep="\n", highlight=False)
+    outcomes = compare(problem, rounds=80 if quick else 250)
+    console.print(table(problem, outcomes))
+    save_numbers(outcomes, out / "demo.csv")
+    picture = draw(problem, outcomes, out / "demo.png")
+    # Not console.print: a path must stay on one line however narrow the terminal is.
+    print(f"plot:    {picture}\n         {picture.with_suffix('.svg')}")
+    print(f"numbers: {out / 'demo.csv'}   ({time.perf_counter() - began:.0f} s in all)")
+    return picture
+
+
+def load() -> Problem:
+    """The digits, a fifth of them kept for testing, and scikit-learn's optimum."""
+    try:
+        from sklearn.datasets import load_digits
+        from sklearn.linear_model import LogisticRegression
+        from sklearn.model_selection import train_test_split
+    except ImportError as error:
+        raise ModuleNotFoundError(NEEDS.format("scikit-learn")) from error
+
+    pixels, digits = load_digits(return_X_y=True)
+    labels = np.where(digits > 4, 1.0, -1.0)
+    rows, test_rows, y, test_y = train_test_split(
+        pixels / 16, labels, test_size=0.2, random_state=0, stratify=digits
+    )
+    # scikit-learn minimises C * sum of losses + |x|^2 / 2; ours is the mean of the losses
+    # + REGULARIZATION |x|^2 / 2.
+    model = LogisticRegression(
+        C=1 / (REGULARIZATION * len(y)), fit_intercept=False, tol=1e-8, max_iter=10_000
+    )
+    x = model.fit(rows, y).coef_[0]
+    optimum = np.logaddexp(0, -y * (rows @ x)).mean() + REGULARIZATION / 2 * (x @ x)
+    return Problem(rows, y, test_rows, test_y, float(optimum), _error(test_rows, test_y, x))
+
+
+def compare(problem: Problem, rounds: int) -> list[Outcome]:
+    """Every method with its best step size, the best method first."""
+    bar = Progress(
+        TextColumn("{task.description:<24}"),
+        BarColumn(),
+        TextColumn("loss {task.fields[loss]:.4f}"),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+    bar.disable = not bar.console.is_terminal
+    outcomes = []
+    with bar:
+        total = len(METHODS) * len(STEP_SIZES) * rounds
+        task = bar.add_task("", total=total, loss=float("nan"))
+
+        def show(row: Any) -> None:
+            bar.update(task, advance=1, loss=row["loss"])
+
+        for method in METHODS:
+            tries = []
+            for step_size in STEP_SIZES:
+                bar.update(task, description=f"{method}, step {step_size:g}")
+                tries.append(attempt(problem, method, step_size, rounds, show))
+            outcomes.append(min(tries, key=_rank))
+    return sorted(outcomes, key=_rank)
+
+
+def attempt(
+    problem: Problem, method: str, step_size: float, rounds: int, show: Callable[[Any], None]
+) -> Outcome:
+    """One method with one step size."""
+    result = minimize(
+        "lr",
+        None,
+        (problem.rows, problem.labels),
+        method=method,
+        workers=WORKERS,
+        rounds=rounds,
+        iterations=ITERATIONS,
+        batch_size=BATCH,
+        step_size=step_size,
+        regularization=REGULARIZATION,
+        eval_every=1,
+        callbacks=[show],
+        progress=False,
+    )
+    history = result.history
+    return Outcome(
+        method=method,
+        step_size=step_size,
+        loss=result.fun,
+        test_error=problem.test_error(result.x),
+        evaluations=result.nfev,
+        bytes_up=int(history["bytes_up"][-1]),
+        seconds=float(history["seconds"][-1]),
+        rounds=history["round"],
+        bytes_curve=history["bytes_up"],
+        losses=history["loss"],
+    )
+
+
+def table(problem: Problem, outcomes: list[Outcome]) -> Table:
+    """The numbers for people."""
+    result = Table(box=SIMPLE, caption_justify="left")
+    result.add_column("method")
+    for name in ("best step", "train loss", "test error", "evaluations", "kB up", "seconds"):
+        result.add_column(name, justify="right")
+    for o in outcomes:
+        result.add_row(
+            o.method,
+            f"{o.step_size:g}",
+            f"{o.loss:.4f}",
+            f"{o.test_error:.1%}",
+            f"{o.evaluations:,}",
+            f"{o.bytes_up / 1000:,.1f}",
+            f"{o.seconds:.1f}",
+        )
+    result.add_section()
+    result.add_row(
+        "optimum", "", f"{problem.optimum:.4f}", f"{problem.optimum_error:.1%}", "", "", ""
+    )
+    result.caption = "optimum: scikit-learn's LogisticRegression, which uses gradients"
+    return result
+
+
+def save_numbers(outcomes: list[Outcome], path: Path) -> None:
+    """The numbers for programs: one line per method and round."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["method", "step_size", "round", "bytes_up", "loss", "test_error"])
+        for o in outcomes:
+            errors = [""] * (len(o.rounds) - 1) + [o.test_error]
+            for line in zip(o.rounds, o.bytes_curve, o.losses, errors, strict=True):
+                writer.writerow([o.method, o.step_size, *line])
+
+
+def draw(problem: Problem, outcomes: list[Outcome], path: Path) -> Path:
+    """Training loss against rounds and against bytes, as PNG and SVG."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    with rc_context(
+        {"axes.spines.top": False, "axes.spines.right": False, "svg.hashsalt": "desopt"}
+    ):
+        figure = Figure(figsize=(10, 4.6), layout="constrained")
+        left, right = figure.subplots(1, 2, sharey=True)
+        figure.suptitle(TITLE, fontsize=11.5)
+        _panel(left, problem, [(o.method, o.rounds, o.losses) for o in outcomes])
+        _panel(right, problem, [(o.method, o.bytes_curve / 1000, o.losses) for o in outcomes])
+        left.set(xlabel="rounds", ylabel="training loss")
+        right.set(xlabel="kB sent by the workers")
+        figure.legend(*left.get_legend_handles_labels(), loc="outside right center", frameon=False)
+        figure.supxlabel(PROBLEM, fontsize=8.5, color="#555555")
+        figure.savefig(path, dpi=150)
+        figure.savefig(path.with_suffix(".svg"), metadata={"Date": None})
+    return path
+
+
+def _panel(axes: Axes, problem: Problem, curves: list[tuple[str, FloatArray, FloatArray]]) -> None:
+    for method, where, losses in curves:
+        colour, dash, marker = LOOKS[method]
+        # Markers at even distances on the logarithmic axis.
+        marks = np.unique(np.geomspace(1, len(where), 8).astype(int) - 1)
+        axes.plot(
+            where,
+            losses,
+            color=colour,
+            linestyle=dash,
+            marker=marker,
+            markevery=list(marks),
+            markersize=5,
+            linewidth=1.6,
+            label=method,
+        )
+    axes.axhline(
+        problem.optimum, color="#777777", linestyle=(0, (6, 4)), linewidth=1, label="optimum"
+    )
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.grid(which="both", color="#E5E5E5", linewidth=0.6)
+
+
+def _error(rows: FloatArray, labels: FloatArray, x: FloatArray) -> float:
+    return float(np.mean(labels * (rows @ x) <= 0))
+
+
+def _rank(outcome: Outcome) -> float:
+    return outcome.loss if np.isfinite(outcome.loss) else np.inf
+
+
+def _require_matplotlib() -> None:
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError as error:
+        raise ModuleNotFoundError(NEEDS.format("matplotlib")) from error

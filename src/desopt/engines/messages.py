@@ -1,0 +1,74 @@
+"""The few bytes that pass between the processes engine and its processes. No pickle."""
+
+from __future__ import annotations
+
+import json
+import struct
+
+from desopt.types import Answer, ObjectiveError
+
+WORK, TOTAL = b"W", b"T"
+READY, ANSWER, SUM, ERROR = b"r", b"a", b"s", b"e"
+
+_REQUEST = struct.Struct("<cQI")
+_ANSWER = struct.Struct("<cIQQQ?")
+_SUM = struct.Struct("<cdQ")
+
+
+def pack_request(kind: bytes, round: int, worker: int, scalars: tuple[float, ...] = ()) -> bytes:
+    return _REQUEST.pack(kind, round, worker) + struct.pack(f"<{len(scalars)}d", *scalars)
+
+
+def unpack_request(message: bytes) -> tuple[bytes, int, int, tuple[float, ...]]:
+    kind, round, worker = _REQUEST.unpack_from(message)
+    tail = message[_REQUEST.size :]
+    return kind, round, worker, struct.unpack(f"<{len(tail) // 8}d", tail)
+
+
+def pack_answer(answer: Answer) -> bytes:
+    """All but the point, which is left in shared memory."""
+    numbers = answer.evaluations, answer.samples, answer.nans
+    return _ANSWER.pack(ANSWER, answer.worker, *numbers, answer.point is not None) + answer.payload
+
+
+def unpack_answer(message: bytes) -> tuple[Answer, bool]:
+    """The answer, and whether its point is in shared memory."""
+    _, worker, evaluations, samples, nans, has_point = _ANSWER.unpack_from(message)
+    return Answer(worker, message[_ANSWER.size :], evaluations, samples, nans), has_point
+
+
+def pack_sum(total: float, rows: int) -> bytes:
+    return _SUM.pack(SUM, total, rows)
+
+
+def unpack_sum(message: bytes) -> tuple[float, int]:
+    _, total, rows = _SUM.unpack(message)
+    return total, rows
+
+
+def pack_error(error: Exception) -> bytes:
+    if isinstance(error, ObjectiveError):
+        fields = {name: getattr(error, name) for name in _PLACES}
+        text = [error.what, error.error, error.traceback]
+    else:
+        fields = {}
+        text = [type(error).__name__, str(error)]
+    return ERROR + json.dumps([text, fields]).encode()
+
+
+def unpack_error(message: bytes) -> Exception:
+    """The exception as the worker raised it: ours by class, anything else as RuntimeError."""
+    text, fields = json.loads(message[1:])
+    if fields:
+        error = ObjectiveError(*text)
+        for name, value in fields.items():
+            setattr(error, name, value)
+        return error
+    known: dict[str, type[Exception]] = {"ValueError": ValueError, "TypeError": TypeError}
+    name, description = text
+    if name in known:
+        return known[name](description)
+    return RuntimeError(f"{name}: {description}")
+
+
+_PLACES = ("worker", "round", "iteration")

@@ -1,0 +1,26 @@
+"""All workers one after the other, in this thread."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from desopt.engines.base import Job
+from desopt.types import Answer, FloatArray, Task
+
+
+class Serial:
+    """The reference: every other engine must give the same bits."""
+
+    name = "serial"
+
+    def start(self, job: Job) -> None:
+        self._job = job
+
+    def round(self, task: Task) -> list[Answer]:
+        return [self._job.work(task, worker) for worker in range(self._job.workers)]
+
+    def totals(self, x: FloatArray, workers: Sequence[int]) -> list[tuple[float, int]]:
+        return [self._job.total(x, worker) for worker in workers]
+
+    def close(self) -> None:
+        pass

@@ -1,0 +1,133 @@
+"""The generic form of everything a local function can do."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from desopt import rng
+from desopt.kernels.steps import add_scaled, apply_row, apply_step, undo_row, undo_step
+from desopt.rng import Stream
+from desopt.types import BoolArray, FloatArray, IndexArray, ObjectiveError, Step
+
+
+class PointFunction(ABC):
+    """A local function that knows nothing but how to compute its value at a point.
+
+    The trial point shares memory with v: a sparse step is written into v and taken back when
+    it is rejected (the old values are restored, never subtracted), so that an iteration
+    costs O(l), whatever n is. Dense steps go to a second buffer that is swapped in.
+    """
+
+    def __init__(self, x: FloatArray, rows: int) -> None:
+        self.rows = rows
+        self.evaluations = 0
+        self.nans = 0
+        self._v = x.copy()
+        self._trial: FloatArray | None = None  # second buffer, made when a dense step needs it
+        self._pending: tuple[IndexArray, FloatArray] | None = None  # applied to v, not decided
+
+    @abstractmethod
+    def at(self, x: FloatArray) -> float:
+        """f(x)."""
+
+    @property
+    def point(self) -> FloatArray:
+        self._undo()
+        return self._v
+
+    def value(self) -> float:
+        self._undo()
+        return self._evaluate(self._v)
+
+    def peek(self, step: Step) -> float:
+        self._undo()
+        index, change = step
+        if index is None:
+            if self._trial is None:
+                self._trial = np.empty_like(self._v)
+            np.add(self._v, change, out=self._trial)
+            return self._evaluate(self._trial)
+        old = np.empty(change.size)
+        apply_step(self._v, index, change, old)
+        self._pending = index, old
+        return self._evaluate(self._v)
+
+    def move(self) -> None:
+        if self._pending is not None:
+            self._pending = None
+        elif self._trial is not None:
+            self._v, self._trial = self._trial, self._v
+
+    def search(self, steps: Iterable[Step], count: int) -> BoolArray:
+        accepted = np.zeros(count, np.bool_)
+        k = None
+        try:
+            best = self.value()
+            for k, step in enumerate(steps):
+                value = self.peek(step)
+                if value <= best:
+                    self.move()
+                    best = value
+                    accepted[k] = True
+        except ObjectiveError as error:
+            error.iteration = k
+            raise
+        return accepted
+
+    def search_sparse(self, index: IndexArray, step: FloatArray) -> BoolArray:
+        # The same as ``search``, without a Python object per step: this loop is what a user's
+        # own function pays per iteration.
+        self._undo()
+        v, old = self._v, np.empty(index.shape[1])
+        evaluate = self._evaluate
+        accepted = np.zeros(len(index), np.bool_)
+        k = None
+        try:
+            best = evaluate(v)
+            for k in range(len(index)):
+                apply_row(v, index, step, k, old)
+                value = evaluate(v)
+                if value <= best:
+                    best = value
+                    accepted[k] = True
+                else:
+                    undo_row(v, index, k, old)
+        except ObjectiveError as error:
+            error.iteration = k
+            raise
+        return accepted
+
+    def search_gaussian(self, stream: Stream, alpha: FloatArray) -> BoolArray:
+        return self.search(gaussian_steps(stream, alpha, self._v.size), alpha.size)
+
+    def slope(self, u: FloatArray, radius: float) -> float:
+        above = self.peek((None, radius * u))
+        below = self.peek((None, -radius * u))
+        return (above - below) / (2.0 * radius)
+
+    def shift(self, u: FloatArray, c: float) -> None:
+        self._undo()
+        if c != 0.0:  # as in a replay, which does not draw u for nothing
+            add_scaled(self._v, c, u)
+
+    def _evaluate(self, x: FloatArray) -> float:
+        value = self.at(x)
+        self.evaluations += 1
+        if value != value:
+            self.nans += 1
+        return value
+
+    def _undo(self) -> None:
+        if self._pending is not None:
+            undo_step(self._v, *self._pending)
+            self._pending = None
+
+
+def gaussian_steps(stream: Stream, alpha: FloatArray, n: int) -> Iterator[Step]:
+    """alpha[k] u_k, u_k the normal vector of iteration k of the stream's worker and round."""
+    for k in range(alpha.size):
+        of_k = Stream(stream.seed, stream.round, stream.worker, k, stream.purpose)
+        yield None, alpha[k] * rng.normals(of_k, n)

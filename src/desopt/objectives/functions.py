@@ -1,0 +1,103 @@
+"""A Python callable as an objective."""
+
+from __future__ import annotations
+
+import numbers
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from desopt.data import Rows, Shard
+from desopt.objectives.base import PointFunction
+from desopt.types import FloatArray, IndexArray, failure, user_code
+
+
+class PythonObjective:
+    """``fun(x, batch)``, the mean of F over the batch; ``fun(x)`` where there is no data.
+
+    ``setup`` is called once per process (per thread on the threads engine) before the first
+    value is needed. What it returns, unless None, is passed to ``fun`` as the last argument:
+    a simulator, a connection, anything that must not be shared or pickled.
+    """
+
+    compiled = False
+
+    def __init__(self, fun: Callable[..., Any], setup: Callable[[], Any] | None = None) -> None:
+        if not callable(fun):
+            raise TypeError(f"fun must be callable, got {type(fun).__name__}")
+        if setup is not None and not callable(setup):
+            raise TypeError(f"setup must be callable, got {type(setup).__name__}")
+        self.fun = fun
+        self.setup = setup
+        self._prepared = threading.local()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"fun": self.fun, "setup": self.setup}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)  # type: ignore[misc]
+
+    def settings(self) -> dict[str, Any]:
+        return {"name": "callable"}
+
+    def prepare(self, shards: Sequence[Shard], *, some: bool = False) -> list[Shard]:
+        return list(shards)
+
+    def dimension(self, shards: Sequence[Shard]) -> int | None:
+        return None
+
+    def on_rows(self, shard: Rows, picked: IndexArray | None, x: FloatArray) -> PointFunction:
+        rows = shard.size if picked is None else picked.size
+        return PythonFunction(self.fun, (shard.take(picked), *self._state()), x, rows)
+
+    def on_batch(self, batch: Any, size: int, x: FloatArray) -> PointFunction:
+        return PythonFunction(self.fun, (batch, *self._state()), x, size)
+
+    def on_nothing(self, x: FloatArray) -> PointFunction:
+        """f_i where there is no data: the function of x alone."""
+        return PythonFunction(self.fun, self._state(), x, 1)
+
+    def _state(self) -> tuple[Any, ...]:
+        """What ``setup`` made for this thread: nothing, or one more argument."""
+        if self.setup is None:
+            return ()
+        if not hasattr(self._prepared, "state"):
+            with user_code("setup"):
+                made = self.setup()
+            self._prepared.state = () if made is None else (made,)
+        state: tuple[Any, ...] = self._prepared.state
+        return state
+
+
+class PythonFunction(PointFunction):
+    """fun on one batch. x is passed as a read-only view of the one buffer that changes."""
+
+    def __init__(
+        self, fun: Callable[..., Any], arguments: tuple[Any, ...], x: FloatArray, rows: int
+    ) -> None:
+        super().__init__(x, rows)
+        self._fun = fun
+        self._arguments = arguments
+        self._seen: FloatArray | None = None
+        self._view = x
+
+    def at(self, x: FloatArray) -> float:
+        if x is not self._seen:
+            self._seen, self._view = x, x.view()
+            self._view.flags.writeable = False
+        try:  # a with statement would cost more than the call of a small function
+            value = self._fun(self._view, *self._arguments)
+        except Exception as error:
+            raise failure("fun", error) from error
+        return value if type(value) is float else as_number(value)
+
+
+def as_number(value: Any) -> float:
+    """The value of ``fun`` as a float, or a TypeError that says what it was."""
+    if isinstance(value, numbers.Real) or getattr(value, "ndim", None) == 0:
+        return float(value)
+    shape = f" of shape {tuple(value.shape)}" if hasattr(value, "shape") else ""
+    raise TypeError(
+        f"fun must return one real number, the mean over the batch; "
+        f"it returned {type(value).__name__}{shape}: {value!r:.80}"
+    )

@@ -1,0 +1,183 @@
+"""The paper's three problems: linear models with a loss of the margin and an L2 penalty.
+
+f(x) = (1/N) sum_i loss(y_i z_i^T x) + penalty/2 ||x||^2 with labels y_i = -1 or +1 and
+
+=====  ============================  ==================================
+lr     log(1 + exp(-a))              logistic regression
+nsvm   1 - tanh(a)                   non-convex support vector machine
+lsvm   max(0, 1 - a)                 linear support vector machine
+=====  ============================  ==================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import numpy as np
+from scipy import sparse
+
+from desopt.data import Nothing, Rows, Shard, as_rows
+from desopt.kernels import linear as kernels
+from desopt.kernels.steps import add_scaled
+from desopt.objectives.base import PointFunction
+from desopt.rng import Stream
+from desopt.types import BoolArray, FloatArray, IndexArray
+
+LOSSES = {"lr": kernels.LR, "nsvm": kernels.NSVM, "lsvm": kernels.LSVM}
+
+
+@dataclass(frozen=True)
+class LinearModel:
+    """loss(y z^T x) + penalty/2 ||x||^2; data are (X, y), X dense or sparse."""
+
+    loss: str
+    penalty: float = 1e-6
+    compiled = True
+
+    def __post_init__(self) -> None:
+        if not (np.isfinite(self.penalty) and self.penalty >= 0):
+            raise ValueError(f"regularization must be a number >= 0, got {self.penalty!r}")
+
+    def settings(self) -> dict[str, Any]:
+        return {"name": self.loss, "penalty": self.penalty}
+
+    def dimension(self, shards: Sequence[Shard]) -> int | None:
+        widths = {shard.arrays[0].shape[1] for shard in shards if shard.arrays}
+        if len(widths) > 1:
+            raise ValueError(f"data: shards have different numbers of columns: {sorted(widths)}")
+        return widths.pop() if widths else None
+
+    def prepare(self, shards: Sequence[Shard], *, some: bool = False) -> list[Shard]:
+        """Arrays as the kernels want them, converted once and shared; labels as -1 and +1."""
+        with_arrays = [shard for shard in shards if shard.arrays]
+        for shard in with_arrays:
+            self._check_arrays(shard.arrays)
+        negative = _negative_label([shard.arrays[1] for shard in with_arrays], some)
+        done: dict[int, Any] = {}  # shards of one data set share their arrays, and go on doing so
+        prepared: list[Shard] = []
+        for shard in shards:
+            if isinstance(shard, Nothing):
+                self.on_nothing(np.empty(0))
+            if isinstance(shard, Rows):
+                X, y = shard.arrays
+                if id(X) not in done:
+                    done[id(X)] = _as_float_matrix(X)
+                if id(y) not in done:
+                    done[id(y)] = np.where(y == negative, -1.0, 1.0)
+                shard = replace(shard, arrays=(done[id(X)], done[id(y)]), single=False)
+            prepared.append(shard)
+        return prepared
+
+    def on_rows(self, shard: Rows, picked: IndexArray | None, x: FloatArray) -> LinearFunction:
+        X, y = shard.arrays
+        return LinearFunction(self, X, y, shard.numbers(picked), x)
+
+    def on_batch(self, batch: Any, size: int, x: FloatArray) -> LinearFunction:
+        (shard,) = self.prepare([as_rows(batch, "the batch of draw(rng, b)")], some=True)
+        return self.on_rows(cast(Rows, shard), None, x)
+
+    def on_nothing(self, x: FloatArray) -> LinearFunction:
+        raise TypeError(f"data is missing: {self.loss!r} needs data=(X, y)")
+
+    def _check_arrays(self, arrays: tuple[Any, ...]) -> None:
+        shapes = [array.shape for array in arrays]
+        if [len(shape) for shape in shapes] != [2, 1]:
+            raise ValueError(
+                f"data for {self.loss!r} must be (X, y): a matrix and a vector of labels; "
+                f"got {len(arrays)} array(s) of shape {', '.join(map(str, shapes))}"
+            )
+        if arrays[0].dtype.kind not in "fiub":
+            raise TypeError(f"data: X must hold real numbers, got dtype {arrays[0].dtype}")
+
+
+class LinearFunction(PointFunction):
+    """A linear model on the rows of one batch.
+
+    Inherits the generic searches by full evaluation; replaces those that have a compiled form.
+    """
+
+    def __init__(
+        self, model: LinearModel, X: Any, y: FloatArray, rows: IndexArray, x: FloatArray
+    ) -> None:
+        super().__init__(x, rows.size)
+        self._data = _layout(X), rows, y
+        self._model = LOSSES[model.loss], model.penalty
+        self._margin: FloatArray | None = None  # margins at v, and the last direction's
+        self._change: FloatArray | None = None
+
+    def at(self, x: FloatArray) -> float:
+        return float(kernels.objective_value(*self._data, x, *self._model))
+
+    def search_sparse(self, index: IndexArray, step: FloatArray) -> BoolArray:
+        accepted = np.zeros(len(index), np.bool_)
+        nans = kernels.search_sparse(*self._data, self.point, index, step, *self._model, accepted)
+        return self._searched(accepted, nans)
+
+    def search_gaussian(self, stream: Stream, alpha: FloatArray) -> BoolArray:
+        accepted = np.zeros(alpha.size, np.bool_)
+        nans = kernels.search_gaussian(
+            *self._data, self.point, alpha, *self._model, accepted, *stream.key()
+        )
+        return self._searched(accepted, nans)
+
+    def slope(self, u: FloatArray, radius: float) -> float:
+        """One product with u serves both points; the penalty's slope is penalty v^T u."""
+        kind, penalty = self._model
+        if self._margin is None:
+            self._margin = kernels.margins(*self._data, self.point)
+        self._change = kernels.margins(*self._data, u)
+        above = kernels.shifted_loss(kind, self._margin, self._change, radius)
+        below = kernels.shifted_loss(kind, self._margin, self._change, -radius)
+        self.evaluations += 2
+        self.nans += int(above != above) + int(below != below)
+        return float(
+            (above - below) / (2.0 * radius) + penalty * kernels.products(self.point, u)[0]
+        )
+
+    def shift(self, u: FloatArray, c: float) -> None:
+        """v += c u, with u the direction of the last ``slope``; the margins follow."""
+        super().shift(u, c)
+        add_scaled(self._margin, c, self._change)
+
+    def _searched(self, accepted: BoolArray, nans: int) -> BoolArray:
+        self.evaluations += accepted.size + 1
+        self.nans += int(nans)
+        return accepted
+
+
+def _as_float_matrix(X: Any) -> Any:
+    """C-ordered or CSR float64, without a copy where it is so already."""
+    if sparse.issparse(X):
+        return X.astype(np.float64, copy=False)
+    return np.ascontiguousarray(X, np.float64)
+
+
+def _layout(X: Any) -> kernels.Dense | kernels.Csr:
+    if sparse.issparse(X):
+        return kernels.Csr(X.indptr, X.indices, X.data)
+    return kernels.Dense(X)
+
+
+def _negative_label(labels: Sequence[Any], some: bool) -> float:
+    """Which label stands for -1: the smaller of the two that occur.
+
+    Where only some of the labels can be seen (a worker's loader, a drawn batch) one side may
+    be missing, so these must be -1 and +1, or 0 and 1.
+    """
+    values: set[float] = set()
+    for y in labels:
+        values.update(np.unique(y).tolist())
+    if values <= {-1, 1}:
+        return -1.0
+    if values <= {0, 1}:
+        return 0.0
+    if len(values) != 2 or some:
+        shown = ", ".join(f"{value:g}" for value in sorted(values)[:6])
+        allowed = "-1 and +1, or 0 and 1" if some else "two-valued (-1/+1, 0/1 or any two numbers)"
+        raise ValueError(
+            f"data: labels must be {allowed}; got {len(values)} different: {shown}"
+            f"{', ...' if len(values) > 6 else ''}. Make them binary first, e.g. y > {shown[:1]}"
+        )
+    return min(values)

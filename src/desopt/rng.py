@@ -1,0 +1,292 @@
+"""Randomness as a function of (seed, round, worker, iteration, purpose).
+
+Every number is computed by Philox4x32-10 (Salmon et al., SC 2011) from a 64-bit key, the
+seed, and a 128-bit counter that spells out what the number is for:
+
+=========  =====================================
+word 0     block: 0, 1, 2, ... inside the stream
+word 1     round t
+word 2     worker i (``SERVER`` for the server)
+word 3     purpose (4 bits), iteration k (28 bits)
+=========  =====================================
+
+Distinct streams have distinct counters, so no two can share a block. A block is four
+32-bit words a, b, c, d; two 64-bit words a + 2^32 b and c + 2^32 d; or four normal numbers.
+
+Normal numbers are Box-Muller pairs built from + - * / and sqrt only, so that their bits do
+not depend on a machine's libm: 32 bits for the radius (tails end at 6.76 sigma, where
+1e-11 of the mass is left) and 32 for the angle, log, sin and cos to 6e-14. The loops are
+branch-free, so that LLVM vectorises them; ``error_model="numpy"`` because the check for
+division by zero would prevent it. No fast-math: it would change bits.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
+from numpy.typing import NDArray
+
+from desopt.types import FloatArray, IndexArray
+
+#: Changes whenever the same key would give other numbers.
+STREAM_VERSION = 1
+
+#: The worker number of the server's own streams.
+SERVER = 2**32 - 1
+
+MAX_ROUNDS = 2**32
+MAX_ITERATIONS = 2**28
+MAX_DIMENSION = 2**32 - 1
+
+
+class Purpose(IntEnum):
+    """What a stream is for; the top four bits of the counter."""
+
+    BATCH = 0
+    COORDINATE = 1
+    NORMAL = 2
+    PARTITION = 3
+    EVALUATION = 4
+    USER = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """The name of one stream of random words."""
+
+    seed: int
+    round: int
+    worker: int
+    iteration: int
+    purpose: Purpose
+
+    def key(self) -> tuple[np.uint64, np.uint64, np.uint64, np.uint64, np.uint64]:
+        """(counter words 1, 2, 3, key words 0, 1), as the kernels take them."""
+        return (
+            np.uint64(self.round),
+            np.uint64(self.worker),
+            np.uint64((self.purpose << 28) | self.iteration),
+            np.uint64(self.seed & 0xFFFFFFFF),
+            np.uint64(self.seed >> 32),
+        )
+
+
+def words(stream: Stream, count: int) -> NDArray[np.uint64]:
+    """``count`` 64-bit words."""
+    out = np.empty(count, np.uint64)
+    fill_words(out, *stream.key())
+    return out
+
+
+def normals(stream: Stream, count: int) -> FloatArray:
+    """``count`` standard normal numbers."""
+    out = np.empty(count)
+    fill_normals(out, *stream.key())
+    return out
+
+
+def integers(stream: Stream, count: int, high: int) -> IndexArray:
+    """``count`` integers uniform on [0, high), high < 2^32 (bias below 2^-32)."""
+    out = np.empty(count, np.int64)
+    fill_integers(out, high, *stream.key())
+    return out
+
+
+def generator(stream: Stream) -> np.random.Generator:
+    """A NumPy generator for user code, as private to its key as the streams above."""
+    counter = [0, stream.round, stream.worker, (stream.purpose << 28) | stream.iteration]
+    return np.random.Generator(np.random.Philox(key=[stream.seed, 0], counter=counter))
+
+
+def mixture_block(
+    seed: int, round: int, worker: int, iterations: int, l: int, n: int, gaussian: bool
+) -> tuple[IndexArray, FloatArray]:
+    """The mixture draws of a worker's round: coordinates r and values z, both K x l."""
+    index = np.empty((iterations, l), np.int64)
+    z = np.empty((iterations, l))
+    c1, c2, c3, k0, k1 = Stream(seed, round, worker, 0, Purpose.COORDINATE).key()
+    fill_coordinates(index, z, n, c1, c2, c3, k0, k1)
+    if gaussian:
+        fill_normal_rows(z, *Stream(seed, round, worker, 0, Purpose.NORMAL).key())
+    return index, z
+
+
+# --- kernels ---------------------------------------------------------------------------------
+
+_U = np.uint64
+_M0, _M1 = _U(0xD2511F53), _U(0xCD9E8D57)  # multipliers and
+_W0, _W1 = _U(0x9E3779B9), _U(0xBB67AE85)  # key increments of Philox4x32
+_LOW = _U(0xFFFFFFFF)
+_ONE, _30, _31, _32, _52, _63 = _U(1), _U(30), _U(31), _U(32), _U(52), _U(63)
+
+_intrinsic: Any = intrinsic
+_jit: Any = njit(cache=True, nogil=True, error_model="numpy")
+_inline: Any = njit(cache=True, nogil=True, error_model="numpy", inline="always")
+
+
+@_intrinsic
+def _as_float(_context, _bits):
+    """The float64 with these 64 bits."""
+
+    def codegen(_ctx, builder, _sig, args):
+        return builder.bitcast(args[0], ir.DoubleType())
+
+    return types.float64(types.uint64), codegen
+
+
+@_intrinsic
+def _as_bits(_context, _value):
+    """The 64 bits of a float64."""
+
+    def codegen(_ctx, builder, _sig, args):
+        return builder.bitcast(args[0], ir.IntType(64))
+
+    return types.uint64(types.float64), codegen
+
+
+@_inline
+def philox(c0, c1, c2, c3, k0, k1):
+    """One block: ten rounds of Philox4x32 on 32-bit words held in uint64."""
+    for _ in range(10):
+        p0, p1 = _M0 * c0, _M1 * c2
+        c0, c1, c2, c3 = (p1 >> _32) ^ c1 ^ k0, p1 & _LOW, (p0 >> _32) ^ c3 ^ k1, p0 & _LOW
+        k0, k1 = (k0 + _W0) & _LOW, (k1 + _W1) & _LOW
+    return c0, c1, c2, c3
+
+
+@_inline
+def _to_float(u):
+    """float64(u) for u < 2^52, in two operations that vectorise on every CPU."""
+    return _as_float(u | _U(0x4330000000000000)) - 4503599627370496.0
+
+
+_LN2 = math.log(2.0)
+_TURN = math.pi / 2 * 2.0**-30
+
+
+@_inline
+def _normal_pair(a, b):
+    """Two normal numbers from two 32-bit words: r cos(theta), r sin(theta)."""
+    # r = sqrt(-2 ln u), u = (2 a + 1) / 2^33. With 2 a + 1 = 2^e m and m in [0.7, 1.4),
+    # ln m = 2 atanh(s), s = (m - 1) / (m + 1); minimax polynomial in s^2, error 3e-14.
+    bits = _as_bits(_to_float((a << _ONE) | _ONE))
+    e = (bits - _U(0x3FE6A09E667F3BCD)) >> _52
+    m = _as_float(bits - (e << _52))
+    s = (m - 1.0) / (m + 1.0)
+    y = s * s
+    p = 0.09804047819876527
+    p = p * y + 0.11087124955038745
+    p = p * y + 0.14286083072937864
+    p = p * y + 0.1999999744591619
+    p = p * y + 0.3333333333978963
+    p = p * y + 0.9999999999999736
+    r = math.sqrt(2.0 * (33.0 * _LN2 - (_to_float(e) * _LN2 + 2.0 * s * p)))
+    # theta = quadrant (2 bits) and an angle within pi/4 of its middle (30 bits).
+    quadrant = b >> _30
+    phi = (_to_float(b & _U(0x3FFFFFFF)) - 536870911.5) * _TURN
+    y = phi * phi
+    sin = -2.475655877198039e-08
+    sin = sin * y + 2.7555271893389817e-06
+    sin = sin * y - 0.0001984126329839051
+    sin = sin * y + 0.00833333332387815
+    sin = sin * y - 0.16666666666616686
+    sin = (sin * y + 0.9999999999999957) * phi
+    cos = -2.717342984102282e-07
+    cos = cos * y + 2.4798928755323667e-05
+    cos = cos * y - 0.0013888880393776424
+    cos = cos * y + 0.04166666654391119
+    cos = cos * y - 0.49999999999351113
+    cos = cos * y + 0.9999999999999444
+    # Odd quadrants swap sine and cosine; the signs go round.
+    odd, half = quadrant & _ONE, quadrant >> _ONE
+    sin_bits, cos_bits = _as_bits(sin), _as_bits(cos)
+    swap = (sin_bits ^ cos_bits) & (_U(0) - odd)
+    cos_bits = cos_bits ^ swap ^ ((half ^ odd) << _63)
+    sin_bits = sin_bits ^ swap ^ (half << _63)
+    return r * _as_float(cos_bits), r * _as_float(sin_bits)
+
+
+@_inline
+def _below(high, w):
+    """floor(w high / 2^64) for high < 2^32."""
+    return ((w >> _32) * high + (((w & _LOW) * high) >> _32)) >> _32
+
+
+@_jit
+def fill_words(out, c1, c2, c3, k0, k1):
+    """out[j] = 64-bit word j of the stream."""
+    blocks = out.size // 2
+    for j in range(blocks):
+        a, b, c, d = philox(_U(j), c1, c2, c3, k0, k1)
+        out[2 * j] = a | (b << _32)
+        out[2 * j + 1] = c | (d << _32)
+    if out.size & 1:
+        a, b, c, d = philox(_U(blocks), c1, c2, c3, k0, k1)
+        out[2 * blocks] = a | (b << _32)
+
+
+@_jit
+def fill_normals(out, c1, c2, c3, k0, k1):
+    """out[j] = normal number j of the stream."""
+    blocks = out.size // 4
+    for j in range(blocks):
+        a, b, c, d = philox(_U(j), c1, c2, c3, k0, k1)
+        z0, z1 = _normal_pair(a, b)
+        z2, z3 = _normal_pair(c, d)
+        out[4 * j] = z0
+        out[4 * j + 1] = z1
+        out[4 * j + 2] = z2
+        out[4 * j + 3] = z3
+    left = out.size - 4 * blocks
+    if left > 0:
+        a, b, c, d = philox(_U(blocks), c1, c2, c3, k0, k1)
+        z0, z1 = _normal_pair(a, b)
+        z2, _z3 = _normal_pair(c, d)
+        out[4 * blocks] = z0
+        if left > 1:
+            out[4 * blocks + 1] = z1
+        if left > 2:
+            out[4 * blocks + 2] = z2
+
+
+@_jit
+def fill_integers(out, high, c1, c2, c3, k0, k1):
+    """out[j] = word j of the stream, brought to [0, high)."""
+    h = _U(high)
+    for j in range((out.size + 1) // 2):
+        a, b, c, d = philox(_U(j), c1, c2, c3, k0, k1)
+        out[2 * j] = _below(h, a | (b << _32))
+        if 2 * j + 1 < out.size:
+            out[2 * j + 1] = _below(h, c | (d << _32))
+
+
+@_jit
+def fill_coordinates(index, sign, n, c1, c2, c3, k0, k1):
+    """Row k: l coordinates of iteration k, and a sign from the lowest bit of each word.
+
+    The coordinate is decided by the high bits, so the sign is independent of it.
+    """
+    h = _U(n)
+    iterations, l = index.shape
+    for k in range(iterations):
+        for j in range((l + 1) // 2):
+            a, b, c, d = philox(_U(j), c1, c2, c3 | _U(k), k0, k1)
+            index[k, 2 * j] = _below(h, a | (b << _32))
+            sign[k, 2 * j] = 1.0 if a & _ONE else -1.0
+            if 2 * j + 1 < l:
+                index[k, 2 * j + 1] = _below(h, c | (d << _32))
+                sign[k, 2 * j + 1] = 1.0 if c & _ONE else -1.0
+
+
+@_jit
+def fill_normal_rows(out, c1, c2, c3, k0, k1):
+    """Row k: the first normal numbers of iteration k."""
+    for k in range(out.shape[0]):
+        fill_normals(out[k], c1, c2, c3 | _U(k), k0, k1)

@@ -1,0 +1,198 @@
+"""Where mutation vectors come from: Gaussian, the paper's two mixtures, or a user's own.
+
+====================  =====================================================  ============
+sampler               u                                                      cost
+====================  =====================================================  ============
+Gaussian              N(0, I)                                                O(n)
+MixtureGaussian       sqrt(n/l) sum_j e_{r_j} z_j,  z_j ~ N(0, 1)            O(l)
+MixtureRademacher     sqrt(n/l) sum_j e_{r_j} z_j,  z_j = +-1                O(l)
+====================  =====================================================  ============
+
+with r_j uniform on the n coordinates, with replacement (Definitions 1 and 2 of the paper).
+All have mean 0 and covariance I. A sampler is also what turns accept bits back into a point,
+since only it can repeat its draws.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from desopt import rng
+from desopt.kernels.steps import apply_step, displace_sparse, replay_gaussian, replay_sparse
+from desopt.rng import Purpose, Stream
+from desopt.types import BoolArray, FloatArray, IndexArray, LocalFunction, Step, user_code
+
+
+class Key(NamedTuple):
+    """Whose round it is: together with the iteration this names every draw."""
+
+    seed: int
+    round: int
+    worker: int
+
+
+class Sampler(ABC):
+    """What DES needs of a distribution over mutation vectors."""
+
+    #: Whether a step changes every coordinate. The final point is then worth handing over
+    #: in memory; replaying l coordinates per step is cheaper than keeping n numbers.
+    dense = True
+
+    @abstractmethod
+    def vector(self, key: Key, k: int, n: int) -> Step:
+        """The mutation vector of iteration k: (coordinates or None, values)."""
+
+    def search(self, f: LocalFunction, alpha: FloatArray, key: Key) -> BoolArray:
+        """Run the K iterations of Algorithm 2 or 3 (lines 7-14) on f; say which were accepted."""
+        return f.search(self._steps(alpha, key, f.point.size), alpha.size)
+
+    def replay(self, v: FloatArray, alpha: FloatArray, accepted: BoolArray, key: Key) -> None:
+        """Take v from x to v_K by the accepted steps, in place."""
+        for (index, step), ok in zip(self._steps(alpha, key, v.size), accepted, strict=True):
+            if ok and index is None:
+                v += step
+            elif ok:
+                apply_step(v, index, step, np.empty(step.size))
+
+    def displace(
+        self, total: FloatArray, x: FloatArray, v: FloatArray, alpha: FloatArray,
+        accepted: BoolArray, key: Key,
+    ) -> None:  # fmt: skip
+        """total += v_K - x. v is scratch that equals x before and after."""
+        self.replay(v, alpha, accepted, key)
+        total += v - x
+        v[:] = x
+
+    def settings(self) -> dict[str, Any]:
+        """Name and parameters, for the journal's header."""
+        return {"name": type(self).__name__}
+
+    def _steps(self, alpha: FloatArray, key: Key, n: int) -> Iterator[Step]:
+        for k in range(alpha.size):
+            index, u = self.vector(key, k, n)
+            yield index, alpha[k] * u
+
+
+@dataclass(frozen=True)
+class Gaussian(Sampler):
+    """u ~ N(0, I)."""
+
+    def vector(self, key: Key, k: int, n: int) -> Step:
+        return None, rng.normals(Stream(*key, k, Purpose.NORMAL), n)
+
+    def search(self, f: LocalFunction, alpha: FloatArray, key: Key) -> BoolArray:
+        return f.search_gaussian(Stream(*key, 0, Purpose.NORMAL), alpha)
+
+    def replay(self, v: FloatArray, alpha: FloatArray, accepted: BoolArray, key: Key) -> None:
+        replay_gaussian(v, np.where(accepted, alpha, 0.0), *Stream(*key, 0, Purpose.NORMAL).key())
+
+
+@dataclass(frozen=True)
+class _Mixture(Sampler):
+    """l coordinates drawn with replacement, each changed by sqrt(n/l) z."""
+
+    l: int = 8
+    dense = False
+    gaussian = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.l, int) or self.l < 1:
+            raise ValueError(f"mixture must be a whole number of coordinates >= 1, got {self.l!r}")
+
+    def vector(self, key: Key, k: int, n: int) -> Step:
+        stream = Stream(*key, k, Purpose.COORDINATE)
+        index = rng.integers(stream, self.l, n)
+        if self.gaussian:
+            z = rng.normals(Stream(*key, k, Purpose.NORMAL), self.l)
+        else:
+            z = np.where(rng.words(stream, self.l) & np.uint64(1), 1.0, -1.0)
+        return index, math.sqrt(n / self.l) * z
+
+    def search(self, f: LocalFunction, alpha: FloatArray, key: Key) -> BoolArray:
+        return f.search_sparse(*self._block(alpha, key, f.point.size))
+
+    def replay(self, v: FloatArray, alpha: FloatArray, accepted: BoolArray, key: Key) -> None:
+        replay_sparse(v, *self._block(alpha, key, v.size), accepted)
+
+    def displace(
+        self, total: FloatArray, x: FloatArray, v: FloatArray, alpha: FloatArray,
+        accepted: BoolArray, key: Key,
+    ) -> None:  # fmt: skip
+        displace_sparse(total, x, v, *self._block(alpha, key, x.size), accepted)
+
+    def settings(self) -> dict[str, Any]:
+        return {"name": type(self).__name__, "l": self.l}
+
+    def _block(self, alpha: FloatArray, key: Key, n: int) -> tuple[IndexArray, FloatArray]:
+        """All K steps of a round at once: coordinates and alpha_k sqrt(n/l) z, K x l."""
+        index, z = rng.mixture_block(*key, alpha.size, self.l, n, self.gaussian)
+        z *= (alpha * math.sqrt(n / self.l))[:, None]
+        return index, z
+
+
+@dataclass(frozen=True)
+class MixtureGaussian(_Mixture):
+    """Definition 1: z_j ~ N(0, 1)."""
+
+    gaussian = True
+
+
+@dataclass(frozen=True)
+class MixtureRademacher(_Mixture):
+    """Definition 2: z_j = -1 or 1 with 50 % chance."""
+
+
+@dataclass(frozen=True)
+class CustomSampler(Sampler):
+    """A user's function ``draw(rng, n)``: a vector of n numbers, or (coordinates, values).
+
+    It should have mean 0 and covariance I, as the theory asks, and may use no randomness but
+    ``rng``, a NumPy generator keyed by (seed, round, worker, iteration).
+    """
+
+    draw: Callable[[np.random.Generator, int], Any]
+
+    def vector(self, key: Key, k: int, n: int) -> Step:
+        with user_code("sampler"):
+            drawn = self.draw(rng.generator(Stream(*key, k, Purpose.USER)), n)
+        if isinstance(drawn, tuple):
+            index = np.asarray(drawn[0], np.int64)
+            values = np.asarray(drawn[1], np.float64)
+            if index.ndim != 1 or index.shape != values.shape:
+                raise ValueError(
+                    "sampler must return (coordinates, values) of one length, "
+                    f"got shapes {index.shape} and {values.shape}"
+                )
+            if index.size and not (index.min() >= 0 and index.max() < n):
+                raise ValueError(f"sampler returned a coordinate outside 0..{n - 1}")
+            return index, values
+        u = np.asarray(drawn, np.float64)
+        if u.shape != (n,):
+            raise ValueError(
+                f"sampler must return {n} numbers or (coordinates, values), got shape {u.shape}"
+            )
+        return None, u
+
+    def settings(self) -> dict[str, Any]:
+        return {"name": "CustomSampler", "draw": getattr(self.draw, "__qualname__", "draw")}
+
+
+#: The samplers that a journal can name.
+SAMPLERS: dict[str, type[Sampler]] = {
+    cls.__name__: cls for cls in (Gaussian, MixtureGaussian, MixtureRademacher)
+}
+
+
+def restore_sampler(settings: dict[str, Any]) -> Sampler:
+    """The sampler that these ``settings()`` describe."""
+    values = dict(settings)
+    name = values.pop("name")
+    if name not in SAMPLERS:
+        raise ValueError(f"this run used a sampler of the user's own ({values}); pass it again")
+    return SAMPLERS[name](**values)

@@ -1,0 +1,64 @@
+"""When a run ends, and what its result is called."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from desopt.history import Row
+
+
+class Status(IntEnum):
+    """Why a run ended. All but the last are ends that were asked for."""
+
+    ROUNDS = 0
+    TARGET = 1
+    PATIENCE = 2
+    EVALUATIONS = 3
+    SECONDS = 4
+    CALLBACK = 5
+    INTERRUPTED = 6
+
+
+@dataclass
+class Stopping:
+    """The rules besides the number of rounds; None switches a rule off."""
+
+    max_evaluations: int | None = None
+    max_seconds: float | None = None
+    target: float | None = None
+    patience: int | None = None
+    _best: float = field(default=math.inf, repr=False)
+    _best_round: int = field(default=0, repr=False)
+
+    def __post_init__(self) -> None:
+        for name in ("max_evaluations", "max_seconds", "patience"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ValueError(f"{name} must be > 0 or None, got {value!r}")
+        if self.target is not None and math.isnan(self.target):
+            raise ValueError("target must be a number or None, got NaN")
+
+    def start(self, initial: float) -> None:
+        """The value that later ones must improve on."""
+        if initial < self._best:
+            self._best, self._best_round = initial, 0
+
+    def check(self, row: Row) -> tuple[Status, str] | None:
+        """Whether the run ends after this round, and why."""
+        loss = row["loss"]
+        if loss < self._best:
+            self._best, self._best_round = loss, row["round"]
+        if self.target is not None and loss <= self.target:
+            return Status.TARGET, f"target {self.target:g} reached: {loss:g}"
+        if self.patience is not None and row["round"] - self._best_round >= self.patience:
+            return (
+                Status.PATIENCE,
+                f"no improvement on {self._best:g} in {self.patience} rounds",
+            )
+        if self.max_evaluations is not None and row["evaluations"] >= self.max_evaluations:
+            return Status.EVALUATIONS, f"max_evaluations {self.max_evaluations} spent"
+        if self.max_seconds is not None and row["seconds"] >= self.max_seconds:
+            return Status.SECONDS, f"max_seconds {self.max_seconds:g} spent"
+        return None

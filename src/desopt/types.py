@@ -1,0 +1,222 @@
+"""What the parts of desopt say to each other.
+
+A run is a loop over rounds::
+
+    state = algorithm.init(x0)
+    for t in range(rounds):
+        task    = algorithm.plan(state)            # what every worker needs to know
+        answers = engine.round(task)               # ordered by worker
+        state   = algorithm.merge(state, answers)  # pure: anyone can repeat it
+
+Nothing else passes between a server and its workers, and neither a task nor an
+answer holds data.
+"""
+
+from __future__ import annotations
+
+import difflib
+import traceback
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray: TypeAlias = NDArray[np.float64]
+IndexArray: TypeAlias = NDArray[np.int64]
+BoolArray: TypeAlias = NDArray[np.bool_]
+
+#: One mutation: coordinates (``None`` for all of them) and the change of each.
+Step: TypeAlias = tuple[IndexArray | None, FloatArray]
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What every worker needs to know of one round: its number, x_t, and a few scalars."""
+
+    round: int
+    x: FloatArray
+    scalars: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One worker's answer for one round.
+
+    ``payload`` is the whole answer: accept bits or a few scalars, never n numbers.
+    ``point`` is the dense vector that ``merge`` would rebuild from the payload; engines
+    that share memory may leave it in to save that work. It is never written or sent.
+    """
+
+    worker: int
+    payload: bytes
+    evaluations: int = 0
+    samples: int = 0
+    nans: int = 0
+    point: FloatArray | None = None
+
+
+class State(Protocol):
+    """The server's state: a frozen dataclass of arrays and scalars with at least these two."""
+
+    @property
+    def round(self) -> int: ...
+
+    @property
+    def x(self) -> FloatArray: ...
+
+
+class LocalFunction(Protocol):
+    """f_i: the mean of F over one batch, with a current point v that it can look around.
+
+    ``search_sparse`` and ``search_gaussian`` run a whole (1+1) search of K steps; an
+    objective may compile them. All three searches leave the final point in ``point``.
+    """
+
+    rows: int
+    evaluations: int
+    nans: int
+
+    @property
+    def point(self) -> FloatArray:
+        """v."""
+
+    def value(self) -> float:
+        """f(v)."""
+
+    def peek(self, step: Step) -> float:
+        """f(v + step); v stays."""
+
+    def move(self) -> None:
+        """Let v be the point of the last ``peek``."""
+
+    def search(self, steps: Iterable[Step], count: int) -> BoolArray:
+        """Try the steps in order, keep v + step where f(v + step) <= f(v); say which were kept."""
+
+    def search_sparse(self, index: IndexArray, step: FloatArray) -> BoolArray:
+        """``search`` for K steps of l coordinates each, given as two K x l arrays."""
+
+    def search_gaussian(self, stream: Any, alpha: FloatArray) -> BoolArray:
+        """``search`` for the steps alpha[k] u_k, u_k the normal vector of iteration k."""
+
+    def slope(self, u: FloatArray, radius: float) -> float:
+        """(f(v + radius u) - f(v - radius u)) / (2 radius)."""
+
+    def shift(self, u: FloatArray, c: float) -> None:
+        """v = v + c u."""
+
+
+class Objective(Protocol):
+    """f = E[F(x; xi)], able to bind F to a worker's data. Shards are those of ``desopt.data``."""
+
+    @property
+    def compiled(self) -> bool:
+        """Whether searches run in compiled code that releases the GIL."""
+
+    def settings(self) -> dict[str, Any]:
+        """Name and parameters as plain JSON values: part of the run's identity."""
+
+    def prepare(self, shards: Sequence[Any], *, some: bool = False) -> list[Any]:
+        """Check the shards and bring them into the form that ``on_rows`` wants.
+
+        ``some`` says that these are not all of them: a loader's data, seen by its worker only.
+        """
+
+    def dimension(self, shards: Sequence[Any]) -> int | None:
+        """n, where the data decide it."""
+
+    def on_rows(self, shard: Any, picked: IndexArray | None, x: FloatArray) -> LocalFunction:
+        """f_i on the picked rows of a shard (None: all), standing at x."""
+
+    def on_batch(self, batch: Any, size: int, x: FloatArray) -> LocalFunction:
+        """f_i on a batch that a sampler drew, standing at x."""
+
+    def on_nothing(self, x: FloatArray) -> LocalFunction:
+        """f_i where there is no data, standing at x."""
+
+
+class Local(Protocol):
+    """A worker's side: its data bound to the objective. It never leaves the worker."""
+
+    def minibatch(self, x: FloatArray, round: int, iteration: int = 0) -> LocalFunction:
+        """f_i on b rows drawn uniformly with replacement, standing at x."""
+
+    def everything(self, x: FloatArray, round: int) -> LocalFunction:
+        """f_i on all of the worker's data, standing at x."""
+
+
+class Algorithm(Protocol):
+    """Hyper-parameters (a frozen dataclass) and four verbs."""
+
+    @property
+    def name(self) -> str: ...
+
+    def init(self, x0: FloatArray) -> Any:
+        """The state before round 0."""
+
+    def plan(self, state: Any) -> Task:
+        """What the workers need to know of the coming round."""
+
+    def work(self, task: Task, local: Local, worker: int) -> Answer:
+        """The worker's side of a round."""
+
+    def merge(self, state: Any, answers: Sequence[Answer]) -> Any:
+        """The state after the round. Pure, and equal in every bit for payloads and points."""
+
+    def settings(self) -> dict[str, Any]:
+        """All hyper-parameters as plain JSON values: the run's identity."""
+
+
+class ObjectiveError(RuntimeError):
+    """The user's code failed inside a worker; says where, and carries the original traceback."""
+
+    def __init__(self, what: str, error: str, traceback: str) -> None:
+        super().__init__(what, error, traceback)
+        self.what, self.error, self.traceback = what, error, traceback
+        self.worker: int | None = None
+        self.round: int | None = None
+        self.iteration: int | None = None
+
+    def __str__(self) -> str:
+        places = ("worker", self.worker), ("round", self.round), ("iteration", self.iteration)
+        where = ", ".join(f"{name} {number}" for name, number in places if number is not None)
+        place = f" ({where})" if where else ""
+        return f"{self.what} failed{place}: {self.error}\n\nOriginal traceback:\n{self.traceback}"
+
+
+def check_name(argument: str, name: str, known: Iterable[str]) -> None:
+    """Refuse a name that is not known, suggesting the nearest one."""
+    names = list(known)
+    if name not in names:
+        near = difflib.get_close_matches(name.lower(), names, 1, 0.4)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ValueError(f"unknown {argument} {name!r}: choose from {', '.join(names)}{hint}")
+
+
+@contextmanager
+def user_code(what: str) -> Iterator[None]:
+    """Turn whatever the user's code raises into an ObjectiveError that says whose fault it is."""
+    try:
+        yield
+    except Exception as error:
+        raise failure(what, error) from error
+
+
+def failure(what: str, error: Exception) -> ObjectiveError:
+    """The ObjectiveError for an exception of the user's code."""
+    trace = "".join(traceback.format_exception(error))
+    return ObjectiveError(what, f"{type(error).__name__}: {error}", trace)
+
+
+class EngineError(RuntimeError):
+    """The engine could not bring all answers back; what is in the journal can be resumed."""
+
+
+class JournalError(ValueError):
+    """The journal is damaged, or belongs to another run; the message says which field differs."""
+
+
+class TheoryWarning(UserWarning):
+    """The setting works but is outside what the paper's theorems cover."""

@@ -1,0 +1,86 @@
+"""Imports point one way, and ``import desopt`` stays light."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import desopt
+
+PACKAGE = Path(desopt.__file__).parent
+
+# From the bottom up. A module may import from its own layer and from those below it.
+LAYERS = (
+    ("_version", "types", "rng"),
+    ("kernels",),
+    ("samplers", "data"),
+    ("objectives",),
+    ("algorithms",),
+    ("engines", "journal", "history", "theory", "progress", "stopping"),
+    ("minimize",),
+    ("demo",),
+    ("cli",),
+)
+LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
+
+# The package's own __init__ only gathers names for the user.
+MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
+
+OPTIONAL = ("ray", "flwr", "torch", "sklearn", "matplotlib")
+
+
+def part(path: Path) -> str:
+    """The layer's name for a file: its first folder, or its own name."""
+    return path.relative_to(PACKAGE).with_suffix("").parts[0]
+
+
+def own_imports(source: str) -> set[str]:
+    """The parts of desopt that a source imports, wherever in the file it does."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute here"
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        else:
+            continue
+        found |= {name.split(".")[1] for name in names if name.startswith("desopt.")}
+    return found
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_come_from_the_same_layer_or_below(path: Path) -> None:
+    name = part(path)
+    assert name in LEVEL, f"give {name} a place in LAYERS"
+    above = {
+        other
+        for other in own_imports(path.read_text(encoding="utf-8"))
+        if LEVEL.get(other, len(LAYERS)) > LEVEL[name]
+    }
+    assert not above, f"{name} must not import {sorted(above)}"
+
+
+def test_the_check_sees_every_form_of_import() -> None:
+    source = (
+        "import desopt.cli\n"
+        "from desopt import engines\n"
+        "def f():\n    from desopt.minimize import minimize\n"
+    )
+    assert own_imports(source) == {"cli", "engines", "minimize"}
+
+
+def test_algorithms_and_engines_do_not_know_each_other() -> None:
+    for folder, other in (("algorithms", "engines"), ("engines", "algorithms")):
+        for path in (PACKAGE / folder).glob("*.py"):
+            assert other not in own_imports(path.read_text(encoding="utf-8")), path.name
+
+
+def test_import_loads_nothing_optional() -> None:
+    code = f"import sys, desopt; print([m for m in {OPTIONAL!r} if m in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
+    )
+    assert done.stdout.strip() == "[]"
