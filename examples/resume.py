@@ -25,7 +25,8 @@ def main() -> None:
             (rows, labels),
             rounds=40,
             iterations=100,
-            batch_size=100,
+            batch_size=200,
+            step_size=0.1,
             journal=journal,
             callbacks=callbacks,
         )

@@ -58,8 +58,8 @@ def test_version() -> None:
     assert (done.returncode, done.stdout) == (0, f"desopt {desopt.__version__}\n")
 
 
-def test_help_is_quick_because_it_loads_no_numpy() -> None:
-    code = "import sys, desopt.cli; sys.exit('numba' in sys.modules)"
+def test_help_loads_no_package_of_a_single_command() -> None:
+    code = "import sys, desopt.cli; sys.exit('sklearn' in sys.modules or 'rich' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=120).returncode == 0
 
 

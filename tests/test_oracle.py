@@ -125,7 +125,7 @@ def fed_zo_tolerance(method: str, problem: Problem, x: Vector, mu: float) -> flo
     numbers end. Five times that is allowed. Steps are short enough for later ones not to
     amplify a difference.
     """
-    X, y = problem.whole
+    X = problem.whole[0]
     z = int(np.diff(X.indptr).max()) if sparse.issparse(X) else X.shape[1]
     largest = 1.0 + float(np.abs(X @ x).max())  # of all three losses
     slope = 2.0**-53 * largest * math.sqrt(B + z + 10) / mu

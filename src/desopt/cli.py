@@ -1,6 +1,6 @@
 """The ``desopt`` command.
 
-Heavy imports stand inside the commands, so that ``--help`` and shell completion are quick.
+What only one command needs is imported inside it, for the sake of ``--help`` and completion.
 An error is one line on stderr that says what to do; ``--debug`` shows the traceback.
 """
 
@@ -25,7 +25,7 @@ UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 EXAMPLES = """\b
 Examples:
   desopt demo                             compare the methods on a real data set
-  desopt demo --quick --out /tmp/demo     the same in a few seconds, fewer rounds
+  desopt demo --quick --out /tmp/demo     the same in a third of the time
   desopt replay run.journal               what is in a journal
   desopt replay run.journal --round 50 --out x50.npy
                                           x after 50 rounds, for numpy.load
@@ -93,7 +93,8 @@ def demo(
         Path, typer.Option(file_okay=False, help="Folder for the plot and the numbers.")
     ] = Path("desopt-demo"),
     quick: Annotated[
-        bool, typer.Option("--quick", help="Fewer rounds: a few seconds, a rougher picture.")
+        bool,
+        typer.Option("--quick", help="Take known step sizes instead of searching for the best."),
     ] = False,
     debug: Debug = False,
 ) -> None:

@@ -247,7 +247,7 @@ def _array(item: Any, where: str) -> Any:
     if isinstance(array, np.ndarray) and not array.flags.forc:
         array = np.ascontiguousarray(array)  # the same memory order, so the same bits, everywhere
     for part in parts(array):
-        if part.dtype.kind in "fc" and _has_nan(part):
+        if part.dtype.kind in "fc" and part.size and not _everywhere(_not_nan, part):
             raise ValueError(f"{where} contains NaN; remove or fill these entries first")
     return array
 
@@ -255,15 +255,25 @@ def _array(item: Any, where: str) -> Any:
 def _read_only(array: Any) -> Any:
     """The same memory, protected from a ``fun`` that writes into its batch."""
     if sparse.issparse(array):
-        return array
+        pieces = _read_only(array.data), _read_only(array.indices), _read_only(array.indptr)
+        return type(array)(pieces, shape=array.shape, copy=False)
     view = array.view()
     view.flags.writeable = False
     return view
 
 
-def _has_nan(array: np.ndarray[Any, Any], length: int = 1 << 20) -> bool:
-    """Whether any entry is NaN, without a temporary as large as the data."""
-    if array.ndim > 1:
-        step = max(1, length // max(1, array[0].size))
-        return any(np.isnan(array[s : s + step]).any() for s in range(0, array.shape[0], step))
-    return any(np.isnan(array[s : s + length]).any() for s in range(0, array.size, length))
+def _not_nan(part: np.ndarray[Any, Any]) -> Any:
+    return part == part
+
+
+def all_finite(array: Any) -> bool:
+    """Whether no entry is NaN or infinite."""
+    return all(_everywhere(np.isfinite, part) for part in parts(array) if part.size)
+
+
+def _everywhere(
+    test: Callable[[Any], Any], array: np.ndarray[Any, Any], length: int = 1 << 20
+) -> bool:
+    """Whether the test holds for all entries, without a temporary as large as the data."""
+    step = max(1, length * len(array) // array.size)
+    return all(bool(test(array[s : s + step]).all()) for s in range(0, len(array), step))

@@ -7,35 +7,27 @@ import os
 import platform
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from desopt import arguments as check
 from desopt import journal as journals
 from desopt._version import __version__
-from desopt.algorithms import METHODS, restore
+from desopt.algorithms import restore
 from desopt.algorithms.es_csa import default_population
-from desopt.data import Nothing, Shard, as_shards, fingerprint, total_rows
+from desopt.data import Nothing, as_shards, fingerprint, total_rows
 from desopt.engines import Engine, Job
 from desopt.engines.choice import choose
 from desopt.history import History, Row
-from desopt.objectives import LOSSES, LinearModel, PythonObjective
 from desopt.progress import ProgressBar
-from desopt.rng import MAX_DIMENSION, MAX_ROUNDS, STREAM_VERSION
-from desopt.samplers import CustomSampler, Sampler
+from desopt.rng import MAX_ITERATIONS, MAX_ROUNDS, SERVER, STREAM_VERSION
+from desopt.samplers import Sampler
 from desopt.stopping import Status, Stopping
-from desopt.theory import MAX_MOMENTUM
-from desopt.types import (
-    Algorithm,
-    FloatArray,
-    JournalError,
-    Objective,
-    TheoryWarning,
-    check_name,
-)
+from desopt.types import Algorithm, Answer, FloatArray, JournalError, Objective
 
 Callback = Callable[[Row], Any]
 
@@ -137,36 +129,68 @@ def minimize(
 
     The result depends on none of ``engine``, ``jobs``, ``journal``.
     """
-    _check_counts(workers=workers, rounds=rounds, iterations=iterations, batch_size=batch_size)
-    _check_counts(attempts=attempts, **({} if jobs is None else {"jobs": jobs}))
-    if round_timeout is not None and not round_timeout > 0:
-        raise ValueError(f"round_timeout must be seconds > 0 or None, got {round_timeout!r}")
-    stopping = Stopping(max_evaluations, max_seconds, target, patience)
-    objective = _objective(fun, regularization, setup)
-    whole = method == "es" or getattr(method, "name", None) == "es"  # one worker has it all
-    shards = objective.prepare(as_shards(data, 1 if whole else workers, seed))
-    if whole and len(shards) != 1:
-        raise ValueError(
-            f"es is a method for one worker: data must be one shard, got {len(shards)}"
-        )
-    start = _starting_point(x0, objective, shards)
-    algorithm = _algorithm(
+    seed = check.whole("seed", seed, 0, 2**64 - 1)
+    rounds = check.whole("rounds", rounds, 1, MAX_ROUNDS)
+    batch_size = check.whole("batch_size", batch_size)
+    workers = check.whole("workers", workers, 1, SERVER)
+    stopping = Stopping(
+        max_evaluations=check.optional(check.whole, "max_evaluations", max_evaluations),
+        max_seconds=check.optional(check.positive, "max_seconds", max_seconds),
+        target=check.optional(check.real, "target", target),
+        patience=check.optional(check.whole, "patience", patience),
+    )
+    schedule = Schedule(
+        rounds=rounds,
+        eval_every=max(1, rounds // 100)
+        if eval_every is None
+        else check.whole("eval_every", eval_every, 0),
+        snapshot_every=check.whole("snapshot_every", snapshot_every, 0),
+        callbacks=check.as_callbacks(callbacks),
+        stopping=stopping,
+    )
+    path = check.as_path(journal)
+    objective = check.as_objective(fun, regularization, setup)
+    alone = "es" in (method, getattr(method, "name", None))  # one worker has it all
+    shards = objective.prepare(as_shards(data, 1 if alone else workers, seed))
+    if alone and len(shards) != 1:
+        raise ValueError(f"es is for one worker: data must be one shard, got {len(shards)}")
+    start = check.starting_point(x0, objective, shards)
+    iterations = check.whole("iterations", iterations, 1, MAX_ITERATIONS)
+    usual = default_population(len(shards), iterations, batch_size, total_rows(shards), start.size)
+    algorithm = check.as_algorithm(
         method,
-        step_size=step_size, iterations=iterations, momentum=momentum, seed=seed, radius=radius,
-        mixture=mixture, sampler=_sampler(sampler),
-        population=population or default_population(
-            len(shards), iterations, batch_size, total_rows(shards), start.size
-        ),
-    )  # fmt: skip
-    _warn_outside_theory(algorithm, batch_size, rounds)
+        step_size=check.positive("step_size", step_size),
+        iterations=iterations,
+        momentum=check.real("momentum", momentum),
+        seed=seed,
+        radius=check.positive("radius", radius),
+        mixture=check.whole("mixture", mixture),
+        sampler=check.as_sampler(sampler),
+        population=usual if population is None else check.whole("population", population, 2),
+    )
+    check.warn_outside_theory(algorithm, batch_size, rounds)
     job = Job(algorithm, objective, shards, batch_size, seed, start.size)
     chosen, why = choose(
-        engine, job, start, rounds, jobs=jobs, timeout=round_timeout, attempts=attempts
+        engine,
+        job,
+        start,
+        rounds,
+        jobs=check.optional(check.whole, "jobs", jobs),
+        timeout=check.optional(check.positive, "round_timeout", round_timeout),
+        attempts=check.whole("attempts", attempts),
     )
-    if eval_every is None:
-        eval_every = max(1, rounds // 100)
-    run = _Run(job, chosen, why, rounds, eval_every, stopping, tuple(callbacks), snapshot_every)
-    return run(start, None if journal is None else Path(journal), progress)
+    return _Run(job, chosen, why, schedule, path)(start, progress)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """When a run evaluates, saves, reports and ends."""
+
+    rounds: int
+    eval_every: int
+    snapshot_every: int
+    callbacks: tuple[Callback, ...]
+    stopping: Stopping
 
 
 @dataclass
@@ -176,73 +200,93 @@ class _Run:
     job: Job
     engine: Engine
     why: str
-    rounds: int
-    eval_every: int
-    stopping: Stopping
-    callbacks: Sequence[Callback]
-    snapshot_every: int
+    schedule: Schedule
+    path: Path | None
     history: History = field(default_factory=History)
     initial: float = math.nan
+    log: journals.Journal | None = None
 
-    def __call__(self, x0: FloatArray, path: Path | None, show: bool | None) -> Result:
-        algorithm = self.job.algorithm
-        log, contents = self._reopen(x0, path)
-        state = algorithm.init(x0)
-        if contents is not None:
-            state = forward(algorithm, contents, None)
-            self.history = History(contents.rows)
-            self.initial = _number(contents.header["initial_fun"])
+    def __call__(self, x0: FloatArray, show: bool | None) -> Result:
+        algorithm, schedule = self.job.algorithm, self.schedule
+        state = self._resume(x0) or algorithm.init(x0)
         ended: tuple[Status, str] | None = None
         try:
-            with ProgressBar(algorithm.name, self.rounds, state.round, show) as bar:
+            with ProgressBar(algorithm.name, schedule.rounds, state.round, show) as bar:
                 bar.note("starting")
                 self.engine.start(self.job)
-                if contents is None:
+                if state.round == 0:
                     self.initial = self._evaluate(x0)
-                    if path is not None:
-                        log = journals.Journal.create(path, self._header(x0), state)
-                self.stopping.start(self.initial)
+                schedule.stopping.start(self.initial)
                 for row in self.history:
-                    ended = self.stopping.check(row)
-                while ended is None and state.round < self.rounds:
-                    state, row = self._round(state, log)
+                    ended = schedule.stopping.check(row)
+                while ended is None and state.round < schedule.rounds:
+                    before, answers, state, row = self._round(state)
+                    ended = schedule.stopping.check(row)
+                    if ended is not None:
+                        self._complete(row, state)
+                    self._record(before, answers, state, row)
                     bar.update(row)
-                    ended = self._after(row)
+                    if self._stopped_by_callback(row, state):
+                        ended = Status.CALLBACK, "stopped by a callback"
+                if self.history:
+                    self._complete(self.history[-1], state)
         except KeyboardInterrupt:
-            raise Interrupted(self._interrupted(state, path)) from None
+            raise Interrupted(self._interrupted(state)) from None
         finally:
             self.engine.close()
-            if log is not None:
-                log.close()
-        return self._result(state, *(ended or (Status.ROUNDS, f"{self.rounds} rounds done")))
+            if self.log is not None:
+                self.log.close()
+        return self._result(state, *(ended or (Status.ROUNDS, f"{state.round} rounds done")))
 
-    def _round(self, state: Any, log: journals.Journal | None) -> tuple[Any, Row]:
+    def _round(self, before: Any) -> tuple[Any, list[Answer], Any, Row]:
         """One turn of the loop: plan, work, merge, and the row that tells of it."""
         began = time.perf_counter()
-        answers = self.engine.round(self.job.algorithm.plan(state))
-        state = self.job.algorithm.merge(state, answers)
-        last = self.history[-1] if self.history else dict.fromkeys(_TOTALS, 0)
-        sizes = sum(len(answer.payload) for answer in answers)
+        answers = self.engine.round(self.job.algorithm.plan(before))
+        state = self.job.algorithm.merge(before, answers)
+        last = self._last()
         row = Row(
             round=state.round,
             evaluations=last["evaluations"] + sum(a.evaluations for a in answers),
             samples=last["samples"] + sum(a.samples for a in answers),
             nans=last["nans"] + sum(a.nans for a in answers),
-            bytes_up=last["bytes_up"] + sizes,
+            bytes_up=last["bytes_up"] + sum(len(a.payload) for a in answers),
             bytes_down=last["bytes_down"] + self._bytes_down(state, last),
             seconds=last["seconds"] + time.perf_counter() - began,
             loss=math.nan,
         )
-        if self.eval_every and (state.round % self.eval_every == 0 or state.round == self.rounds):
+        every, rounds = self.schedule.eval_every, self.schedule.rounds
+        if every and (state.round % every == 0 or state.round == rounds):
+            self._complete(row, state)
+        return before, answers, state, row
+
+    def _complete(self, row: Row, state: Any) -> None:
+        """Evaluate the full objective for this row, unless it has been."""
+        if math.isnan(row["loss"]):
             row["loss"] = self._evaluate(state.x)
+
+    def _record(self, before: Any, answers: list[Answer], state: Any, row: Row) -> None:
+        """Into the history and the journal, which begins with the first round that is done."""
+        self.history.append(row)
+        if self.path is None:
+            return
+        if self.log is None:
+            self.log = journals.Journal.create(self.path, self._header(before.x), before)
+        self.log.append(row, answers)
+        every = self.schedule.snapshot_every
+        if every and state.round % every == 0:
+            self.log.snapshot(state)
+
+    def _stopped_by_callback(self, row: Row, state: Any) -> bool:
+        if not self.schedule.callbacks:
+            return False
         row.x = state.x.view()
         row.x.flags.writeable = False
-        self.history.append(row)
-        if log is not None:
-            log.append(row, answers)
-            if self.snapshot_every and state.round % self.snapshot_every == 0:
-                log.snapshot(state)
-        return state, row
+        stops = [bool(callback(row)) for callback in self.schedule.callbacks]
+        del row.x  # the history would keep a point per round
+        return any(stops)
+
+    def _last(self) -> Mapping[str, Any]:
+        return self.history[-1] if self.history else dict.fromkeys(_TOTALS, 0)
 
     def _bytes_down(self, state: Any, last: Mapping[str, Any]) -> int:
         """x to every worker at first; then the last round's answers, from which they go on."""
@@ -253,34 +297,26 @@ class _Run:
 
     def _evaluate(self, x: FloatArray) -> float:
         """The full objective: the mean of F over the data of all workers."""
-        if not self.eval_every:
+        if not self.schedule.eval_every:
             return math.nan
         # Without data all workers have the same function.
         workers = [0] if isinstance(self.job.shards[0], Nothing) else range(self.job.workers)
         totals = self.engine.totals(x, workers)
         return sum(total for total, _ in totals) / sum(rows for _, rows in totals)
 
-    def _after(self, row: Row) -> tuple[Status, str] | None:
-        stops = [bool(callback(row)) for callback in self.callbacks]
-        if any(stops):
-            return Status.CALLBACK, "stopped by a callback"
-        return self.stopping.check(row)
-
-    def _reopen(
-        self, x0: FloatArray, path: Path | None
-    ) -> tuple[journals.Journal | None, journals.Contents | None]:
-        """The journal to go on with, if there is one and it belongs to this run."""
-        if path is None or not path.exists():
-            if path is not None and not path.absolute().parent.is_dir():
-                raise FileNotFoundError(f"journal: there is no folder {path.absolute().parent}")
-            return None, None
-        log, contents = journals.Journal.reopen(path)
+    def _resume(self, x0: FloatArray) -> Any:
+        """The state that the journal ends with, if there is one and it belongs to this run."""
+        if self.path is None or not self.path.exists():
+            return None
+        self.log, contents = journals.Journal.reopen(self.path)
         try:
-            journals.check_same_run(path, contents.header, self._header(x0))
+            journals.check_same_run(self.path, contents.header, self._header(x0))
         except JournalError:
-            log.close()
+            self.log.close()
             raise
-        return log, contents
+        self.history = History(contents.rows)
+        self.initial = _number(contents.header["initial_fun"])
+        return forward(self.job.algorithm, contents, None)
 
     def _header(self, x0: FloatArray) -> dict[str, Any]:
         job = self.job
@@ -305,15 +341,15 @@ class _Run:
             else self.initial,
         }  # fmt: skip
 
-    def _interrupted(self, state: Any, path: Path | None) -> Result:
+    def _interrupted(self, state: Any) -> Result:
         how = "give journal=FILE next time to be able to resume"
-        if path is not None:
-            how = f"the same call with journal={str(path)!r} goes on from there"
+        if self.path is not None:
+            how = f"the same call with journal={str(self.path)!r} goes on from there"
         message = f"interrupted after round {state.round}; {how}"
         return self._result(state, Status.INTERRUPTED, message)
 
     def _result(self, state: Any, status: Status, message: str) -> Result:
-        last = self.history[-1] if self.history else dict.fromkeys(_TOTALS, 0)
+        last = self._last()
         nans = int(last["nans"])
         if nans:
             message += f"; {nans} values were NaN and counted as rejected steps"
@@ -356,7 +392,7 @@ def replay(
     done = len(contents.rows)
     if round is not None and not 0 <= round <= done:
         raise ValueError(f"round must be 0 to {done}, the rounds in {journal}; got {round!r}")
-    algorithm = restore(contents.header["config"]["method"], _sampler(sampler))
+    algorithm = restore(contents.header["config"]["method"], check.as_sampler(sampler))
     x: FloatArray = forward(algorithm, contents, round).x
     return x
 
@@ -369,78 +405,3 @@ def forward(algorithm: Algorithm, contents: journals.Contents, round: int | None
     while state.round < last:
         state = algorithm.merge(state, contents.answers[state.round])
     return state
-
-
-# --- arguments -------------------------------------------------------------------------------
-
-
-def _check_counts(**counts: Any) -> None:
-    for name, value in counts.items():
-        if isinstance(value, bool) or not isinstance(value, int | np.integer):
-            raise TypeError(f"{name} must be a whole number, got {value!r}")
-        if value < 1:
-            raise ValueError(f"{name} must be at least 1, got {value}")
-    if counts.get("rounds", 0) >= MAX_ROUNDS:
-        raise ValueError(f"rounds must be below {MAX_ROUNDS}, got {counts['rounds']}")
-
-
-def _objective(
-    fun: Callable[..., float] | str | Objective, penalty: float, setup: Callable[[], Any] | None
-) -> Objective:
-    if isinstance(fun, str):
-        check_name("fun", fun, LOSSES)
-        return LinearModel(fun, penalty)
-    if hasattr(fun, "on_rows"):
-        return fun  # type: ignore[return-value]
-    return PythonObjective(fun, setup)
-
-
-def _algorithm(method: str | Algorithm, **settings: Any) -> Algorithm:
-    if not isinstance(method, str):
-        return method
-    check_name("method", method, METHODS)
-    return METHODS[method].make(method, settings)
-
-
-def _sampler(sampler: Any) -> Sampler | None:
-    if sampler is None or isinstance(sampler, Sampler):
-        return sampler
-    if callable(sampler):
-        return CustomSampler(sampler)
-    raise TypeError(f"sampler must be a Sampler or draw(rng, n), got {type(sampler).__name__}")
-
-
-def _starting_point(x0: Any, objective: Objective, shards: Sequence[Shard]) -> FloatArray:
-    n = objective.dimension(shards)
-    if x0 is None:
-        if n is None:
-            raise ValueError("x0 is missing; only linear models on arrays can start at zeros")
-        return np.zeros(n)
-    x = np.array(x0, np.float64)  # a copy: the caller's array is never touched
-    if x.ndim != 1 or not 1 <= x.size <= MAX_DIMENSION:
-        raise ValueError(f"x0 must be a vector of at least one number, got shape {x.shape}")
-    if not np.isfinite(x).all():
-        raise ValueError(f"x0 must be finite; entry {np.flatnonzero(~np.isfinite(x))[0]} is not")
-    if n is not None and x.size != n:
-        raise ValueError(f"x0 has {x.size} numbers but the data have {n} columns")
-    return x
-
-
-def _warn_outside_theory(algorithm: Algorithm, batch_size: int, rounds: int) -> None:
-    beta = getattr(algorithm, "momentum", None)
-    if beta is None:
-        return
-    if beta >= MAX_MOMENTUM:
-        warnings.warn(
-            f"momentum {beta:g} is outside the theory, which covers momentum < "
-            f"{MAX_MOMENTUM:.4g}; the run goes on",
-            TheoryWarning,
-            stacklevel=3,
-        )
-    if batch_size < math.sqrt(rounds):
-        warnings.warn(
-            f"batch_size {batch_size} is outside the theory, which covers batch_size >= "
-            f"sqrt(rounds) = {math.sqrt(rounds):.4g}; the run goes on",
-            TheoryWarning,
-            stacklevel=3,
-        )

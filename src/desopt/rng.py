@@ -101,8 +101,10 @@ def integers(stream: Stream, count: int, high: int) -> IndexArray:
 
 def generator(stream: Stream) -> np.random.Generator:
     """A NumPy generator for user code, as private to its key as the streams above."""
-    counter = [0, stream.round, stream.worker, (stream.purpose << 28) | stream.iteration]
-    return np.random.Generator(np.random.Philox(key=[stream.seed, 0], counter=counter))
+    c1, c2, c3, _, _ = stream.key()
+    key = np.array([stream.seed, 0], np.uint64)
+    counter = np.array([0, c1, c2, c3], np.uint64)
+    return np.random.Generator(np.random.Philox(key=key, counter=counter))
 
 
 def mixture_block(

@@ -32,14 +32,6 @@ class Stopping:
     _best: float = field(default=math.inf, repr=False)
     _best_round: int = field(default=0, repr=False)
 
-    def __post_init__(self) -> None:
-        for name in ("max_evaluations", "max_seconds", "patience"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise ValueError(f"{name} must be > 0 or None, got {value!r}")
-        if self.target is not None and math.isnan(self.target):
-            raise ValueError("target must be a number or None, got NaN")
-
     def start(self, initial: float) -> None:
         """The value that later ones must improve on."""
         if initial < self._best:
@@ -47,18 +39,20 @@ class Stopping:
 
     def check(self, row: Row) -> tuple[Status, str] | None:
         """Whether the run ends after this round, and why."""
-        loss = row["loss"]
-        if loss < self._best:
-            self._best, self._best_round = loss, row["round"]
-        if self.target is not None and loss <= self.target:
-            return Status.TARGET, f"target {self.target:g} reached: {loss:g}"
-        if self.patience is not None and row["round"] - self._best_round >= self.patience:
-            return (
-                Status.PATIENCE,
-                f"no improvement on {self._best:g} in {self.patience} rounds",
-            )
+        if not math.isnan(row["loss"]) and (reason := self._by_loss(row["loss"], row["round"])):
+            return reason
         if self.max_evaluations is not None and row["evaluations"] >= self.max_evaluations:
             return Status.EVALUATIONS, f"max_evaluations {self.max_evaluations} spent"
         if self.max_seconds is not None and row["seconds"] >= self.max_seconds:
             return Status.SECONDS, f"max_seconds {self.max_seconds:g} spent"
+        return None
+
+    def _by_loss(self, loss: float, round: int) -> tuple[Status, str] | None:
+        """The rules on the objective; a round where it was not evaluated says nothing."""
+        if loss < self._best:
+            self._best, self._best_round = loss, round
+        if self.target is not None and loss <= self.target:
+            return Status.TARGET, f"target {self.target:g} reached: {loss:g}"
+        if self.patience is not None and round - self._best_round >= self.patience:
+            return Status.PATIENCE, f"no improvement on {self._best:g} in {self.patience} rounds"
         return None

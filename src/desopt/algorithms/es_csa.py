@@ -87,14 +87,16 @@ class ESCSA(Settings):
         n = state.x.size
         sums = np.zeros(self.population)
         for answer in answers:
-            sums += unpack_scalars(answer, self.population)
-        if not np.isfinite(sums).any():  # nothing to rank
-            return CSAState(state.round + 1, state.x, state.sigma, state.path)
+            with np.errstate(invalid="ignore"):  # inf - inf: a member that cannot be ranked
+                sums += unpack_scalars(answer, self.population)
         weights = self.weights()
         best = np.argsort(sums, kind="stable")[: weights.size]
-        z = np.empty(n)  # z_w = sum_i w_i z_(i)
+        ranked = np.isfinite(sums[best])
+        if not ranked.any():
+            return CSAState(state.round + 1, state.x, state.sigma, state.path)
+        z = np.empty(n)  # z_w = sum_i w_i z_(i); a member without a value is no step
         stream = Stream(self.seed, state.round, SERVER, 0, Purpose.NORMAL)
-        weighted_normals(z, weights, best, *stream.key())
+        weighted_normals(z, np.where(ranked, weights, 0.0), best, *stream.key())
 
         mu_eff = 1.0 / sum_of_squares(weights)
         c = (mu_eff + 2.0) / (n + mu_eff + 5.0)

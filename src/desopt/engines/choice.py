@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import cloudpickle
@@ -9,6 +10,8 @@ import cloudpickle
 from desopt.engines import ENGINES, Engine, Job
 from desopt.engines.base import cores
 from desopt.types import FloatArray, check_name
+
+_VERBS = ("start", "round", "totals", "close")
 
 #: Seconds to start the processes, and to take a round to them and back.
 _START, _ROUND = 2.0, 0.002
@@ -20,6 +23,9 @@ def choose(
 ) -> tuple[Engine, str]:  # fmt: skip
     """The engine, and a phrase that says which one and why."""
     if not isinstance(engine, str):
+        if isinstance(engine, type) or not all(map(partial(hasattr, engine), _VERBS)):
+            names = ", ".join(["auto", *ENGINES])
+            raise TypeError(f"engine must be one of {names} or an engine object, got {engine!r}")
         return engine, f"engine {engine.name}"
     options: dict[str, dict[str, Any]] = {
         "serial": {},

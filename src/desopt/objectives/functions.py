@@ -94,7 +94,10 @@ class PythonFunction(PointFunction):
 
 def as_number(value: Any) -> float:
     """The value of ``fun`` as a float, or a TypeError that says what it was."""
-    if isinstance(value, numbers.Real) or getattr(value, "ndim", None) == 0:
+    if isinstance(value, numbers.Real):
+        return float(value)
+    kind = getattr(getattr(value, "dtype", None), "kind", "f")  # only NumPy's types have a kind
+    if getattr(value, "ndim", None) == 0 and kind in "fiub":
         return float(value)
     shape = f" of shape {tuple(value.shape)}" if hasattr(value, "shape") else ""
     raise TypeError(

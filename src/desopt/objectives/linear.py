@@ -18,7 +18,7 @@ from typing import Any, cast
 import numpy as np
 from scipy import sparse
 
-from desopt.data import Nothing, Rows, Shard, as_rows
+from desopt.data import Nothing, Rows, Shard, all_finite, as_rows
 from desopt.kernels import linear as kernels
 from desopt.kernels.steps import add_scaled
 from desopt.objectives.base import PointFunction
@@ -90,6 +90,15 @@ class LinearModel:
             )
         if arrays[0].dtype.kind not in "fiub":
             raise TypeError(f"data: X must hold real numbers, got dtype {arrays[0].dtype}")
+        if arrays[0].shape[1] == 0:
+            raise ValueError(f"data: X must have at least one column, got shape {shapes[0]}")
+        if not all_finite(arrays[0]):
+            raise ValueError("data: X contains infinity; remove or replace these entries first")
+        if arrays[1].dtype.kind not in "fiub":
+            raise TypeError(
+                f"data: labels must be numbers, got dtype {arrays[1].dtype}; "
+                "map them to -1 and +1 first"
+            )
 
 
 class LinearFunction(PointFunction):

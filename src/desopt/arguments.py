@@ -1,0 +1,166 @@
+"""Checks of what a user passes to ``minimize``, before any work starts.
+
+Every message says what was given, what is allowed and, where it helps, what to do next.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+import os
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from desopt.algorithms import METHODS
+from desopt.data import Shard
+from desopt.objectives import LOSSES, LinearModel, PythonObjective
+from desopt.rng import MAX_DIMENSION
+from desopt.samplers import CustomSampler, Sampler
+from desopt.theory import MAX_MOMENTUM
+from desopt.types import Algorithm, FloatArray, Objective, TheoryWarning, check_name
+
+
+def whole(name: str, value: Any, least: int = 1, most: int | None = None) -> int:
+    """A whole number in a range, as a Python int."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        raise TypeError(f"{name} must be a whole number, got {value!r}")
+    number = int(value)
+    if number < least or (most is not None and number > most):
+        allowed = f"at least {least}" if most is None else f"{least} to {most}"
+        raise ValueError(f"{name} must be {allowed}, got {number}")
+    return number
+
+
+def real(name: str, value: Any) -> float:
+    """A real number that is not NaN, as a Python float."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise TypeError(f"{name} must be a number, got {value!r}")
+    if math.isnan(value):
+        raise ValueError(f"{name} must be a number, got NaN")
+    return float(value)
+
+
+def positive(name: str, value: Any) -> float:
+    """A real number > 0."""
+    number = real(name, value)
+    if not number > 0:
+        raise ValueError(f"{name} must be > 0, got {value!r}")
+    return number
+
+
+def optional(check: Callable[..., Any], name: str, value: Any, *limits: Any) -> Any:
+    """None, or what the check makes of the value."""
+    return None if value is None else check(name, value, *limits)
+
+
+def as_objective(fun: Any, penalty: Any, setup: Callable[[], Any] | None) -> Objective:
+    """The ``fun`` argument as an objective."""
+    if isinstance(fun, str):
+        check_name("fun", fun, LOSSES)
+        return LinearModel(fun, real("regularization", penalty))
+    if hasattr(fun, "on_rows"):
+        objective: Objective = fun
+        return objective
+    return PythonObjective(fun, setup)
+
+
+def as_algorithm(method: Any, **settings: Any) -> Algorithm:
+    """The ``method`` argument as an algorithm with these settings, checked."""
+    if isinstance(method, str):
+        check_name("method", method, METHODS)
+        return METHODS[method].make(method, settings)
+    if isinstance(method, type) or not all(hasattr(method, verb) for verb in _VERBS):
+        raise TypeError(
+            f"method must be one of {', '.join(METHODS)} or an algorithm object, got {method!r}"
+        )
+    algorithm: Algorithm = method
+    return algorithm
+
+
+_VERBS = ("init", "plan", "work", "merge", "settings")
+
+
+def as_sampler(sampler: Any) -> Sampler | None:
+    """The ``sampler`` argument: a Sampler, the user's draw(rng, n), or None."""
+    if sampler is None or isinstance(sampler, Sampler):
+        return sampler
+    if callable(sampler) and not isinstance(sampler, type):
+        return CustomSampler(sampler)
+    raise TypeError(f"sampler must be a Sampler or a function draw(rng, n), got {sampler!r}")
+
+
+def as_callbacks(callbacks: Any) -> tuple[Callable[..., Any], ...]:
+    """The ``callbacks`` argument: one function or several."""
+    given = (callbacks,) if callable(callbacks) else callbacks
+    if not isinstance(given, Iterable):
+        raise TypeError(f"callbacks must be a list of functions, got {callbacks!r}")
+    functions = tuple(given)
+    for function in functions:
+        if not callable(function):
+            raise TypeError(f"callbacks must be functions of a row, got {function!r}")
+    return functions
+
+
+def as_path(journal: Any) -> Path | None:
+    """The ``journal`` argument: a file, in a folder that exists."""
+    if journal is None:
+        return None
+    if not isinstance(journal, str | os.PathLike):
+        raise TypeError(f"journal must be a file's path or None, got {journal!r}")
+    path = Path(os.fspath(journal))
+    if path.is_dir():
+        raise ValueError(f"journal must be a file, got the folder {str(journal)!r}")
+    if not path.absolute().parent.is_dir():
+        raise FileNotFoundError(
+            f"journal: there is no folder {path.absolute().parent}; make it first"
+        )
+    return path
+
+
+def starting_point(x0: Any, objective: Objective, shards: Sequence[Shard]) -> FloatArray:
+    """x0 as a vector of its own: the caller's array is never touched."""
+    n = objective.dimension(shards)
+    if x0 is None:
+        if n is None:
+            raise ValueError("x0 is missing; only linear models on arrays can start at zeros")
+        return np.zeros(n)
+    if np.ma.is_masked(x0):
+        raise ValueError("x0 has masked entries; fill them first")
+    try:
+        given = np.asarray(x0)
+        if given.dtype.kind not in "fiub":
+            raise TypeError
+        x = np.array(given, np.float64)
+    except (TypeError, ValueError):
+        raise TypeError(f"x0 must be a vector of real numbers, got {x0!r:.80}") from None
+    if x.ndim != 1 or not 1 <= x.size <= MAX_DIMENSION:
+        raise ValueError(f"x0 must be a vector of at least one number, got shape {x.shape}")
+    if not np.isfinite(x).all():
+        raise ValueError(f"x0 must be finite; entry {np.flatnonzero(~np.isfinite(x))[0]} is not")
+    if n is not None and x.size != n:
+        raise ValueError(f"x0 has {x.size} numbers but the data have {n} columns")
+    return x
+
+
+def warn_outside_theory(algorithm: Algorithm, batch_size: int, rounds: int) -> None:
+    """Settings that work but that no theorem of the paper covers."""
+    beta = getattr(algorithm, "momentum", None)
+    if beta is None:
+        return
+    if beta >= MAX_MOMENTUM:
+        _outside(f"momentum {beta:g}", f"momentum < {MAX_MOMENTUM:.4g}")
+    if batch_size < math.sqrt(rounds):
+        least = f"batch_size >= sqrt(rounds) = {math.sqrt(rounds):.4g}"
+        _outside(f"batch_size {batch_size}", least)
+
+
+def _outside(what: str, covered: str) -> None:
+    warnings.warn(
+        f"{what} is outside the theory, which covers {covered}; the run goes on",
+        TheoryWarning,
+        stacklevel=4,
+    )
