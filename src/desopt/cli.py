@@ -126,11 +126,14 @@ def replay(
 
     JOURNAL is the file that minimize(journal=...) wrote.
     """
+    import warnings
+
     import numpy as np
 
     from desopt import journal as journals
     from desopt.minimize import replay as rebuild
 
+    warnings.simplefilter("ignore", RuntimeWarning)  # of a torn end, which the summary tells
     if not journal.is_file():
         raise typer.BadParameter(
             f"there is no file {str(journal)!r}; give the one that minimize(journal=...) wrote",
@@ -160,7 +163,7 @@ def _summary(content: Contents, chosen: int, x: FloatArray) -> list[tuple[str, s
     losses = [row["loss"] for row in content.rows if not np.isnan(row["loss"])]
     first = ", ".join(f"{value:.6g}" for value in x[:5])
     more = ", ..." if x.size > 5 else ""
-    torn = " (and a torn one at the end, which was left out)" if content.torn else ""
+    torn = " (the file ends in the middle of another, which is left out)" if content.torn else ""
     return [
         ("method", config["method"]["name"]),
         ("n", f"{x.size}"),
@@ -196,9 +199,11 @@ def main() -> None:
     """Run the command: exit code 2 for bad usage, 1 for a failure, 130 for Ctrl-C."""
     try:
         code = typer.main.get_command(app).main(prog_name="desopt", standalone_mode=False)
+        if code == 130:  # typer's word for Ctrl-C
+            _fail("stopped", code)
     except UsageError as error:
         code = _fail(_usage(error), 2)
-    except (KeyboardInterrupt, typer.Abort):
+    except typer.Abort:  # and click's
         code = _fail("stopped", 130)
     except Exception as error:
         if _debug:

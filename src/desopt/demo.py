@@ -148,7 +148,7 @@ def compare(problem: Problem, quick: bool) -> list[Outcome]:
     outcomes = []
     with bar:
         total = ROUNDS * sum(map(len, grid.values()))
-        task = bar.add_task("", total=total, loss=float("nan"))
+        task = bar.add_task("", total=total, loss=np.log(2))  # the loss at x = 0
 
         def show(row: Any) -> None:
             bar.update(task, advance=1, loss=row["loss"])
@@ -227,7 +227,8 @@ def save_numbers(outcomes: list[Outcome], path: Path) -> None:
         writer.writerow(["method", "step_size", "round", "bytes_up", "loss", "test_error"])
         for o in outcomes:
             errors = [""] * (len(o.rounds) - 1) + [o.test_error]
-            for line in zip(o.rounds, o.bytes_curve, o.losses, errors, strict=True):
+            columns = (o.rounds.astype(int), o.bytes_curve.astype(int), o.losses, errors)
+            for line in zip(*columns, strict=True):
                 writer.writerow([o.method, o.step_size, *line])
 
 

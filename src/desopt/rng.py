@@ -15,9 +15,8 @@ Distinct streams have distinct counters, so no two can share a block. A block is
 
 Normal numbers are Box-Muller pairs built from + - * / and sqrt only, so that their bits do
 not depend on a machine's libm: 32 bits for the radius (tails end at 6.76 sigma, where
-1e-11 of the mass is left) and 32 for the angle, log, sin and cos to 6e-14. The loops are
-branch-free, so that LLVM vectorises them; ``error_model="numpy"`` because the check for
-division by zero would prevent it. No fast-math: it would change bits.
+1e-11 of the mass is left) and 32 for the angle, with log, sin and cos to 6e-14. The loops are
+branch-free, so that LLVM vectorises them.
 """
 
 from __future__ import annotations
@@ -25,14 +24,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import njit, types
-from numba.extending import intrinsic
 from numpy.typing import NDArray
 
+from desopt.bits import as_bits, as_float
+from desopt.jit import exact, exact_inline
 from desopt.types import FloatArray, IndexArray
 
 #: Changes whenever the same key would give other numbers.
@@ -126,34 +123,10 @@ _U = np.uint64
 _M0, _M1 = _U(0xD2511F53), _U(0xCD9E8D57)  # multipliers and
 _W0, _W1 = _U(0x9E3779B9), _U(0xBB67AE85)  # key increments of Philox4x32
 _LOW = _U(0xFFFFFFFF)
-_ONE, _30, _31, _32, _52, _63 = _U(1), _U(30), _U(31), _U(32), _U(52), _U(63)
-
-_intrinsic: Any = intrinsic
-_jit: Any = njit(cache=True, nogil=True, error_model="numpy")
-_inline: Any = njit(cache=True, nogil=True, error_model="numpy", inline="always")
+_ONE, _32, _52, _SIGN = _U(1), _U(32), _U(52), _U(1 << 63)
 
 
-@_intrinsic
-def _as_float(_context, _bits):
-    """The float64 with these 64 bits."""
-
-    def codegen(_ctx, builder, _sig, args):
-        return builder.bitcast(args[0], ir.DoubleType())
-
-    return types.float64(types.uint64), codegen
-
-
-@_intrinsic
-def _as_bits(_context, _value):
-    """The 64 bits of a float64."""
-
-    def codegen(_ctx, builder, _sig, args):
-        return builder.bitcast(args[0], ir.IntType(64))
-
-    return types.uint64(types.float64), codegen
-
-
-@_inline
+@exact_inline
 def philox(c0, c1, c2, c3, k0, k1):
     """One block: ten rounds of Philox4x32 on 32-bit words held in uint64."""
     for _ in range(10):
@@ -163,35 +136,37 @@ def philox(c0, c1, c2, c3, k0, k1):
     return c0, c1, c2, c3
 
 
-@_inline
+@exact_inline
 def _to_float(u):
     """float64(u) for u < 2^52, in two operations that vectorise on every CPU."""
-    return _as_float(u | _U(0x4330000000000000)) - 4503599627370496.0
+    return as_float(u | _U(0x4330000000000000)) - 4503599627370496.0
 
 
 _LN2 = math.log(2.0)
 _TURN = math.pi / 2 * 2.0**-30
 
 
-@_inline
+@exact_inline
 def _normal_pair(a, b):
-    """Two normal numbers from two 32-bit words: r cos(theta), r sin(theta)."""
-    # r = sqrt(-2 ln u), u = (2 a + 1) / 2^33. With 2 a + 1 = 2^e m and m in [0.7, 1.4),
-    # ln m = 2 atanh(s), s = (m - 1) / (m + 1); minimax polynomial in s^2, error 3e-14.
-    bits = _as_bits(_to_float((a << _ONE) | _ONE))
+    """Two normal numbers from two 32-bit words: +-r cos(phi), +-r sin(phi), maybe swapped.
+
+    r = sqrt(-2 ln((2 a + 1) / 2^33)). Of b, bit 31 is the sign of both, bit 30 swaps them,
+    and the other 30 bits are phi in (-pi/4, pi/4): together every angle once.
+    """
+    # 2 a + 1 = 2^e m with m in [0.7, 1.4), and ln m = 2 atanh(s) with s = (m - 1) / (m + 1).
+    bits = as_bits(_to_float((a << _ONE) | _ONE))
     e = (bits - _U(0x3FE6A09E667F3BCD)) >> _52
-    m = _as_float(bits - (e << _52))
+    m = as_float(bits - (e << _52))
     s = (m - 1.0) / (m + 1.0)
     y = s * s
-    p = 0.09804047819876527
+    p = 0.09804047819876527  # atanh(s) / s as a polynomial in s^2
     p = p * y + 0.11087124955038745
     p = p * y + 0.14286083072937864
     p = p * y + 0.1999999744591619
     p = p * y + 0.3333333333978963
     p = p * y + 0.9999999999999736
-    r = math.sqrt(2.0 * (33.0 * _LN2 - (_to_float(e) * _LN2 + 2.0 * s * p)))
-    # theta = quadrant (2 bits) and an angle within pi/4 of its middle (30 bits).
-    quadrant = b >> _30
+    r = math.sqrt((66.0 * _LN2 - _to_float(e) * (2.0 * _LN2)) - (4.0 * s) * p)
+    r = as_float(as_bits(r) ^ ((b << _32) & _SIGN))
     phi = (_to_float(b & _U(0x3FFFFFFF)) - 536870911.5) * _TURN
     y = phi * phi
     sin = -2.475655877198039e-08
@@ -206,22 +181,17 @@ def _normal_pair(a, b):
     cos = cos * y + 0.04166666654391119
     cos = cos * y - 0.49999999999351113
     cos = cos * y + 0.9999999999999444
-    # Odd quadrants swap sine and cosine; the signs go round.
-    odd, half = quadrant & _ONE, quadrant >> _ONE
-    sin_bits, cos_bits = _as_bits(sin), _as_bits(cos)
-    swap = (sin_bits ^ cos_bits) & (_U(0) - odd)
-    cos_bits = cos_bits ^ swap ^ ((half ^ odd) << _63)
-    sin_bits = sin_bits ^ swap ^ (half << _63)
-    return r * _as_float(cos_bits), r * _as_float(sin_bits)
+    swap = (b & _U(0x40000000)) != _U(0)
+    return r * (sin if swap else cos), r * (cos if swap else sin)
 
 
-@_inline
+@exact_inline
 def _below(high, w):
     """floor(w high / 2^64) for high < 2^32."""
     return ((w >> _32) * high + (((w & _LOW) * high) >> _32)) >> _32
 
 
-@_jit
+@exact
 def fill_words(out, c1, c2, c3, k0, k1):
     """out[j] = 64-bit word j of the stream."""
     blocks = out.size // 2
@@ -234,7 +204,7 @@ def fill_words(out, c1, c2, c3, k0, k1):
         out[2 * blocks] = a | (b << _32)
 
 
-@_jit
+@exact
 def fill_normals(out, c1, c2, c3, k0, k1):
     """out[j] = normal number j of the stream."""
     blocks = out.size // 4
@@ -258,7 +228,7 @@ def fill_normals(out, c1, c2, c3, k0, k1):
             out[4 * blocks + 2] = z2
 
 
-@_jit
+@exact
 def fill_integers(out, high, c1, c2, c3, k0, k1):
     """out[j] = word j of the stream, brought to [0, high)."""
     h = _U(high)
@@ -269,7 +239,7 @@ def fill_integers(out, high, c1, c2, c3, k0, k1):
             out[2 * j + 1] = _below(h, c | (d << _32))
 
 
-@_jit
+@exact
 def fill_coordinates(index, sign, n, c1, c2, c3, k0, k1):
     """Row k: l coordinates of iteration k, and a sign from the lowest bit of each word.
 
@@ -287,8 +257,23 @@ def fill_coordinates(index, sign, n, c1, c2, c3, k0, k1):
                 sign[k, 2 * j + 1] = 1.0 if c & _ONE else -1.0
 
 
-@_jit
+@exact
 def fill_normal_rows(out, c1, c2, c3, k0, k1):
     """Row k: the first normal numbers of iteration k."""
     for k in range(out.shape[0]):
         fill_normals(out[k], c1, c2, c3 | _U(k), k0, k1)
+
+
+@exact
+def fill_normal_lanes(out, first_block, c1, c2, c3, k0, k1):
+    """Normals of four iterations side by side: out[q, 4 j + g] is number 4 (first + j) + q of
+    iteration g after the one in c3, which must be a multiple of four."""
+    for t in range(out.shape[1]):
+        block = _U(first_block + (t >> 2))
+        a, b, c, d = philox(block, c1, c2, c3 | _U(t & 3), k0, k1)
+        z0, z1 = _normal_pair(a, b)
+        z2, z3 = _normal_pair(c, d)
+        out[0, t] = z0
+        out[1, t] = z1
+        out[2, t] = z2
+        out[3, t] = z3

@@ -24,7 +24,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from desopt import rng
-from desopt.kernels.steps import apply_step, displace_sparse, replay_gaussian, replay_sparse
+from desopt.kernels.mixture import displace_mixture
+from desopt.kernels.steps import apply_step, replay_gaussian, replay_sparse
 from desopt.rng import Purpose, Stream
 from desopt.types import BoolArray, FloatArray, IndexArray, LocalFunction, Step, user_code
 
@@ -61,13 +62,12 @@ class Sampler(ABC):
                 apply_step(v, index, step, np.empty(step.size))
 
     def displace(
-        self, total: FloatArray, x: FloatArray, v: FloatArray, alpha: FloatArray,
-        accepted: BoolArray, key: Key,
-    ) -> None:  # fmt: skip
-        """total += v_K - x. v is scratch that equals x before and after."""
+        self, total: FloatArray, x: FloatArray, alpha: FloatArray, accepted: BoolArray, key: Key
+    ) -> None:
+        """total += v_K - x."""
+        v = x.copy()
         self.replay(v, alpha, accepted, key)
         total += v - x
-        v[:] = x
 
     def settings(self) -> dict[str, Any]:
         """Name and parameters, for the journal's header."""
@@ -121,10 +121,9 @@ class _Mixture(Sampler):
         replay_sparse(v, *self._block(alpha, key, v.size), accepted)
 
     def displace(
-        self, total: FloatArray, x: FloatArray, v: FloatArray, alpha: FloatArray,
-        accepted: BoolArray, key: Key,
-    ) -> None:  # fmt: skip
-        displace_sparse(total, x, v, *self._block(alpha, key, x.size), accepted)
+        self, total: FloatArray, x: FloatArray, alpha: FloatArray, accepted: BoolArray, key: Key
+    ) -> None:
+        displace_mixture(total, x, *self._block(alpha, key, x.size), accepted)
 
     def settings(self) -> dict[str, Any]:
         return {"name": type(self).__name__, "l": self.l}

@@ -46,8 +46,9 @@ class Answer:
     """One worker's answer for one round.
 
     ``payload`` is the whole answer: accept bits or a few scalars, never n numbers.
-    ``point`` is the dense vector that ``merge`` would rebuild from the payload; engines
-    that share memory may leave it in to save that work. It is never written or sent.
+    ``point`` or ``change`` is what ``merge`` would rebuild from the payload: the final point
+    v, or (coordinates, v - x there) where only these changed. Engines that share memory may
+    leave it in to save that work. It is never written or sent.
     """
 
     worker: int
@@ -56,6 +57,7 @@ class Answer:
     samples: int = 0
     nans: int = 0
     point: FloatArray | None = None
+    change: tuple[IndexArray, FloatArray] | None = None
 
 
 class State(Protocol):
@@ -100,6 +102,13 @@ class LocalFunction(Protocol):
 
     def search_gaussian(self, stream: Any, alpha: FloatArray) -> BoolArray:
         """``search`` for the steps alpha[k] u_k, u_k the normal vector of iteration k."""
+
+    def values_around(self, stream: Any, scale: float, count: int) -> FloatArray:
+        """f(v + scale u_k) for k < count, u_k the normal vector of iteration k."""
+
+    @property
+    def change(self) -> tuple[IndexArray, FloatArray] | None:
+        """(coordinates, v - x there) where v differs from the start x there only, if known."""
 
     def slope(self, u: FloatArray, radius: float) -> float:
         """(f(v + radius u) - f(v - radius u)) / (2 radius)."""

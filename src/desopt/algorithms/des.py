@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from desopt.algorithms.base import Settings, pack_bits, unpack_bits
+from desopt.kernels.steps import add_at, momentum_step
 from desopt.samplers import Key, MixtureRademacher, Sampler
 from desopt.types import Answer, FloatArray, Local, Task
 
@@ -67,21 +68,24 @@ class DES(Settings):
             samples=f.evaluations * f.rows,
             nans=f.nans,
             point=f.point if self.sampler.dense else None,
+            change=f.change,
         )
 
     def merge(self, state: DESState, answers: Sequence[Answer]) -> DESState:
         x, alpha = state.x, self.step_sizes(state.round)
-        total, scratch = np.zeros_like(x), x.copy()
+        total = np.zeros_like(x)
         for answer in answers:
-            if answer.point is not None:
+            if answer.change is not None:
+                add_at(total, *answer.change)
+            elif answer.point is not None:
                 total += answer.point - x
             else:
                 accepted = unpack_bits(answer, self.iterations)
                 key = Key(self.seed, state.round, answer.worker)
-                self.sampler.displace(total, x, scratch, alpha, accepted, key)
-        d = total / len(answers)  # line 17: d = (1/M) sum_i v_i,K - x_t
-        m = self.momentum * state.m + (1.0 - self.momentum) * d  # line 18
-        return DESState(state.round + 1, x + m, m)  # line 19
+                self.sampler.displace(total, x, alpha, accepted, key)
+        # line 17: d = (1/M) sum_i v_i,K - x_t; line 18: m = beta m + (1 - beta) d; line 19: x + m
+        x, m = momentum_step(x, state.m, total, len(answers), self.momentum)
+        return DESState(state.round + 1, x, m)
 
     def step_sizes(self, t: int) -> FloatArray:
         """alpha_k^t for k = 0..K-1 (lines 4 and 8); sqrt is exact to the last bit, pow is not."""

@@ -27,12 +27,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from desopt import rng
 from desopt.algorithms.base import Settings, pack_scalars, unpack_scalars
 from desopt.kernels.portable import exp, log
 from desopt.kernels.steps import sum_of_squares, weighted_normals
 from desopt.rng import SERVER, Purpose, Stream
-from desopt.types import Answer, FloatArray, Local, ObjectiveError, Task
+from desopt.types import Answer, FloatArray, Local, Task
 
 
 @dataclass(frozen=True)
@@ -66,14 +65,8 @@ class ESCSA(Settings):
     def work(self, task: Task, local: Local, worker: int) -> Answer:
         (sigma,) = task.scalars
         f = local.everything(task.x, task.round)
-        sums = np.empty(self.population)
-        for j in range(self.population):
-            z = rng.normals(Stream(self.seed, task.round, SERVER, j, Purpose.NORMAL), task.x.size)
-            try:
-                sums[j] = f.peek((None, sigma * z)) * f.rows
-            except ObjectiveError as error:
-                error.iteration = j
-                raise
+        stream = Stream(self.seed, task.round, SERVER, 0, Purpose.NORMAL)
+        sums = f.values_around(stream, sigma, self.population) * f.rows
         sums[np.isnan(sums)] = np.inf  # ranks last
         return Answer(
             worker,

@@ -47,7 +47,7 @@ class Job:
         except ObjectiveError as error:
             error.worker, error.round = worker, task.round
             raise
-        return answer if self.handover else replace(answer, point=None)
+        return answer if self.handover else replace(answer, point=None, change=None)
 
     def total(self, x: FloatArray, worker: int) -> tuple[float, int]:
         """Sum of F over one worker's data, and their number."""

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numba import njit
 
+from desopt.jit import exact
 from desopt.rng import fill_normals
 
-_jit: Any = njit(cache=True, nogil=True, error_model="numpy")
 
-
-@_jit
+@exact
 def apply_step(v, index, step, old):
     """v[r] += step in order (a coordinate drawn twice adds up), keeping what was there."""
     for j in range(index.size):
@@ -21,7 +17,7 @@ def apply_step(v, index, step, old):
         v[r] = old[j] + step[j]
 
 
-@_jit
+@exact
 def apply_row(v, index, step, k, old):
     """``apply_step`` for row k, without making views in a Python loop."""
     for j in range(index.shape[1]):
@@ -30,21 +26,21 @@ def apply_row(v, index, step, k, old):
         v[r] = old[j] + step[k, j]
 
 
-@_jit
+@exact
 def undo_step(v, index, old):
     """Restore what ``apply_step`` replaced, last first."""
     for j in range(index.size - 1, -1, -1):
         v[index[j]] = old[j]
 
 
-@_jit
+@exact
 def undo_row(v, index, k, old):
     """``undo_step`` for row k."""
     for j in range(index.shape[1] - 1, -1, -1):
         v[index[k, j]] = old[j]
 
 
-@_jit
+@exact
 def replay_sparse(v, index, step, accepted):
     """v[r] += step for every coordinate of every accepted step, in order."""
     for k in range(index.shape[0]):
@@ -53,30 +49,14 @@ def replay_sparse(v, index, step, accepted):
                 v[index[k, j]] += step[k, j]
 
 
-@_jit
-def displace_sparse(total, x, v, index, step, accepted):
-    """total += v_K - x, where v_K is x after the accepted steps. v = x before and after.
-
-    Costs O(K l). A coordinate met again adds x - x = 0, which changes no bit.
-    """
-    replay_sparse(v, index, step, accepted)
-    iterations, l = index.shape
-    for k in range(iterations):
-        if accepted[k]:
-            for j in range(l):
-                r = index[k, j]
-                total[r] += v[r] - x[r]
-                v[r] = x[r]
-
-
-@_jit
+@exact
 def add_scaled(v, c, u):
     """v += c u."""
     for j in range(v.size):
         v[j] += c * u[j]
 
 
-@_jit
+@exact
 def replay_gaussian(v, scale, c1, c2, c3, k0, k1):
     """v += scale[k] u_k for every k with scale[k] != 0; u_k the normals of iteration k."""
     u = np.empty(v.size)
@@ -86,7 +66,7 @@ def replay_gaussian(v, scale, c1, c2, c3, k0, k1):
             add_scaled(v, scale[k], u)
 
 
-@_jit
+@exact
 def weighted_normals(out, weight, member, c1, c2, c3, k0, k1):
     """out = sum_i weight[i] u_member[i], summed in the order given."""
     u = np.empty(out.size)
@@ -96,10 +76,27 @@ def weighted_normals(out, weight, member, c1, c2, c3, k0, k1):
         add_scaled(out, weight[i], u)
 
 
-@_jit
+@exact
 def sum_of_squares(x):
     """sum_j x_j^2, in order."""
     total = 0.0
     for j in range(x.size):
         total += x[j] * x[j]
     return total
+
+
+@exact
+def add_at(total, index, values):
+    """total[r] += value, for the coordinates given."""
+    for j in range(index.size):
+        total[index[j]] += values[j]
+
+
+@exact
+def momentum_step(x, m, total, count, beta):
+    """m = beta m + (1 - beta) total / count and x + m, as new arrays, in one pass."""
+    new_x, new_m = np.empty_like(x), np.empty_like(m)
+    for j in range(x.size):
+        new_m[j] = beta * m[j] + (1.0 - beta) * (total[j] / count)
+        new_x[j] = x[j] + new_m[j]
+    return new_x, new_m

@@ -25,13 +25,24 @@ class PointFunction(ABC):
         self.rows = rows
         self.evaluations = 0
         self.nans = 0
-        self._v = x.copy()
+        self._x = x
+        self._copy: FloatArray | None = None  # of x, made when v leaves it
         self._trial: FloatArray | None = None  # second buffer, made when a dense step needs it
         self._pending: tuple[IndexArray, FloatArray] | None = None  # applied to v, not decided
 
     @abstractmethod
     def at(self, x: FloatArray) -> float:
         """f(x)."""
+
+    @property
+    def _v(self) -> FloatArray:
+        if self._copy is None:
+            self._copy = self._x.copy()
+        return self._copy
+
+    @property
+    def change(self) -> tuple[IndexArray, FloatArray] | None:
+        return None
 
     @property
     def point(self) -> FloatArray:
@@ -59,7 +70,7 @@ class PointFunction(ABC):
         if self._pending is not None:
             self._pending = None
         elif self._trial is not None:
-            self._v, self._trial = self._trial, self._v
+            self._copy, self._trial = self._trial, self._v
 
     def search(self, steps: Iterable[Step], count: int) -> BoolArray:
         accepted = np.zeros(count, np.bool_)
@@ -102,6 +113,17 @@ class PointFunction(ABC):
 
     def search_gaussian(self, stream: Stream, alpha: FloatArray) -> BoolArray:
         return self.search(gaussian_steps(stream, alpha, self._v.size), alpha.size)
+
+    def values_around(self, stream: Stream, scale: float, count: int) -> FloatArray:
+        values = np.empty(count)
+        k = 0
+        try:
+            for k, step in enumerate(gaussian_steps(stream, np.full(count, scale), self._v.size)):
+                values[k] = self.peek(step)
+        except ObjectiveError as error:
+            error.iteration = k
+            raise
+        return values
 
     def slope(self, u: FloatArray, radius: float) -> float:
         above = self.peek((None, radius * u))

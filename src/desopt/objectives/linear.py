@@ -20,12 +20,16 @@ from scipy import sparse
 
 from desopt.data import Nothing, Rows, Shard, all_finite, as_rows
 from desopt.kernels import linear as kernels
+from desopt.kernels.gaussian import search_gaussian, values_around
+from desopt.kernels.layouts import Csr, Dense
+from desopt.kernels.losses import LR, LSVM, NSVM
+from desopt.kernels.mixture import search_mixture
 from desopt.kernels.steps import add_scaled
 from desopt.objectives.base import PointFunction
 from desopt.rng import Stream
 from desopt.types import BoolArray, FloatArray, IndexArray
 
-LOSSES = {"lr": kernels.LR, "nsvm": kernels.NSVM, "lsvm": kernels.LSVM}
+LOSSES = {"lr": LR, "nsvm": NSVM, "lsvm": LSVM}
 
 
 @dataclass(frozen=True)
@@ -113,42 +117,66 @@ class LinearFunction(PointFunction):
         super().__init__(x, rows.size)
         self._data = _layout(X), rows, y
         self._model = LOSSES[model.loss], model.penalty
+        self._moved: tuple[IndexArray, FloatArray] | None = None
         self._margin: FloatArray | None = None  # margins at v, and the last direction's
-        self._change: FloatArray | None = None
+        self._along: FloatArray | None = None
 
     def at(self, x: FloatArray) -> float:
         return float(kernels.objective_value(*self._data, x, *self._model))
 
+    @property
+    def change(self) -> tuple[IndexArray, FloatArray] | None:
+        if self._moved is None:
+            return None
+        columns, values = self._moved
+        return columns, values - self._x[columns]
+
+    @property
+    def point(self) -> FloatArray:
+        v = super().point
+        if self._moved is not None:
+            columns, values = self._moved
+            v[columns] = values
+        return v
+
     def search_sparse(self, index: IndexArray, step: FloatArray) -> BoolArray:
         accepted = np.zeros(len(index), np.bool_)
-        nans = kernels.search_sparse(*self._data, self.point, index, step, *self._model, accepted)
+        x = self._x if self._copy is None and self._moved is None else self.point
+        nans, columns, values = search_mixture(*self._data, x, index, step, *self._model, accepted)
+        self._moved = columns, values
         return self._searched(accepted, nans)
 
     def search_gaussian(self, stream: Stream, alpha: FloatArray) -> BoolArray:
         accepted = np.zeros(alpha.size, np.bool_)
-        nans = kernels.search_gaussian(
+        nans = search_gaussian(
             *self._data, self.point, alpha, *self._model, accepted, *stream.key()
         )
         return self._searched(accepted, nans)
 
+    def values_around(self, stream: Stream, scale: float, count: int) -> FloatArray:
+        out = np.empty(count)
+        values_around(*self._data, self._x, scale, *self._model, out, *stream.key())
+        self.evaluations += count
+        self.nans += int(np.isnan(out).sum())
+        return out
+
     def slope(self, u: FloatArray, radius: float) -> float:
         """One product with u serves both points; the penalty's slope is penalty v^T u."""
         kind, penalty = self._model
+        v = self._x if self._copy is None else self._copy
         if self._margin is None:
-            self._margin = kernels.margins(*self._data, self.point)
-        self._change = kernels.margins(*self._data, u)
-        above = kernels.shifted_loss(kind, self._margin, self._change, radius)
-        below = kernels.shifted_loss(kind, self._margin, self._change, -radius)
+            self._margin, self._along = kernels.batch_margins_two(*self._data, v, u)
+        else:
+            self._along = kernels.batch_margins(*self._data, u)
+        loss = kernels.two_point_slope(kind, self._margin, self._along, radius)
         self.evaluations += 2
-        self.nans += int(above != above) + int(below != below)
-        return float(
-            (above - below) / (2.0 * radius) + penalty * kernels.products(self.point, u)[0]
-        )
+        self.nans += int(loss != loss)
+        return float(loss + penalty * kernels.dot(v, u))
 
     def shift(self, u: FloatArray, c: float) -> None:
         """v += c u, with u the direction of the last ``slope``; the margins follow."""
         super().shift(u, c)
-        add_scaled(self._margin, c, self._change)
+        add_scaled(self._margin, c, self._along)
 
     def _searched(self, accepted: BoolArray, nans: int) -> BoolArray:
         self.evaluations += accepted.size + 1
@@ -163,10 +191,10 @@ def _as_float_matrix(X: Any) -> Any:
     return np.ascontiguousarray(X, np.float64)
 
 
-def _layout(X: Any) -> kernels.Dense | kernels.Csr:
+def _layout(X: Any) -> Dense | Csr:
     if sparse.issparse(X):
-        return kernels.Csr(X.indptr, X.indices, X.data)
-    return kernels.Dense(X)
+        return Csr(X.indptr, X.indices, X.data)
+    return Dense(X)
 
 
 def _negative_label(labels: Sequence[Any], some: bool) -> float:

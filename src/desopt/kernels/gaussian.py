@@ -1,0 +1,143 @@
+"""A linear model along normal directions, four of them at a time.
+
+The directions u_k and the products z_i^T u_k do not depend on what a search accepted before,
+so four are drawn side by side and every row of the batch is read once for all four. What does
+depend on it, v^T u_k in the penalty, follows v as steps are accepted.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from desopt.jit import exact, sums
+from desopt.kernels.layouts import row_dot, rows_dot_four, signed_batch
+from desopt.kernels.linear import dot
+from desopt.kernels.losses import sum_losses
+from desopt.rng import fill_normal_lanes
+
+LANES = 4
+_ROWS = 1024  # rows per step of a pass over many
+_BLOCKS = 64  # Philox blocks per step: the numbers stay in the first-level cache
+
+
+@sums
+def draw_four(u, v, vu, uu, lanes, c1, c2, c3, k0, k1):
+    """u[:, g] = normals of iteration k + g; vu[g] = v^T u_g; uu[g] = u_g^T u_g."""
+    n = v.size
+    vu0, vu1, vu2, vu3 = 0.0, 0.0, 0.0, 0.0
+    uu0, uu1, uu2, uu3 = 0.0, 0.0, 0.0, 0.0
+    for first in range(0, n, 4 * _BLOCKS):
+        fill_normal_lanes(lanes, first // 4, c1, c2, c3, k0, k1)
+        for j in range(min(4 * _BLOCKS, n - first)):
+            at = LANES * (j >> 2)
+            a, b = lanes[j & 3, at], lanes[j & 3, at + 1]
+            c, d = lanes[j & 3, at + 2], lanes[j & 3, at + 3]
+            u[first + j, 0] = a
+            u[first + j, 1] = b
+            u[first + j, 2] = c
+            u[first + j, 3] = d
+            x = v[first + j]
+            vu0 += x * a
+            vu1 += x * b
+            vu2 += x * c
+            vu3 += x * d
+            uu0 += a * a
+            uu1 += b * b
+            uu2 += c * c
+            uu3 += d * d
+    vu[0], vu[1], vu[2], vu[3] = vu0, vu1, vu2, vu3
+    uu[0], uu[1], uu[2], uu[3] = uu0, uu1, uu2, uu3
+
+
+@sums
+def cross_products(u, g, out):
+    """out[h] = u_g^T u_h."""
+    a, b, c, d = 0.0, 0.0, 0.0, 0.0
+    for j in range(u.shape[0]):
+        x = u[j, g]
+        a += x * u[j, 0]
+        b += x * u[j, 1]
+        c += x * u[j, 2]
+        d += x * u[j, 3]
+    out[0], out[1], out[2], out[3] = a, b, c, d
+
+
+@exact
+def add_lane(v, alpha, u, g):
+    """v += alpha u_g; decides bits of x."""
+    for j in range(v.size):
+        v[j] += alpha * u[j, g]
+
+
+@sums
+def shifted_margins(margin, change, g, alpha, out):
+    """out = margin + alpha change_g."""
+    for i in range(margin.size):
+        out[i] = margin[i] + alpha * change[i, g]
+
+
+@exact
+def search_gaussian(layout, rows, y, v, alpha, kind, penalty, accepted, c1, c2, c3, k0, k1):
+    """Keep v + alpha[k] u_k where the batch's objective does not rise; v ends as v_K.
+
+    Returns the number of undecidable (NaN) steps.
+    """
+    b, n = rows.size, v.size
+    batch, every = signed_batch(layout, rows, y), np.arange(b)
+    u = np.empty((n, LANES))
+    lanes = np.empty((4, LANES * _BLOCKS))
+    change = np.empty((b, LANES))
+    vu, uu, cross = np.empty(LANES), np.empty(LANES), np.empty(LANES)
+    margin, trial = np.empty(b), np.empty(b)
+    for i in range(b):
+        margin[i] = row_dot(batch, i, v)
+    total = sum_losses(kind, margin)
+    nans = 0
+    for first in range(0, alpha.size, LANES):
+        draw_four(u, v, vu, uu, lanes, c1, c2, c3 | np.uint64(first), k0, k1)
+        rows_dot_four(batch, every, u, change)
+        for g in range(min(LANES, alpha.size - first)):
+            step = alpha[first + g]
+            shifted_margins(margin, change, g, step, trial)
+            new_total = sum_losses(kind, trial)
+            penalty_change = step * (2.0 * vu[g] + step * uu[g])
+            total_change = (new_total - total) / b + 0.5 * penalty * penalty_change
+            if total_change <= 0.0:
+                accepted[first + g] = True
+                margin, trial, total = trial, margin, new_total
+                add_lane(v, step, u, g)
+                if g < LANES - 1:
+                    cross_products(u, g, cross)
+                    for h in range(g + 1, LANES):
+                        vu[h] += step * cross[h]
+            else:
+                nans += total_change != total_change
+    return nans
+
+
+@exact
+def values_around(layout, rows, y, x, scale, kind, penalty, out, c1, c2, c3, k0, k1):
+    """out[k] = the batch's objective at x + scale u_k, u_k the normals of iteration k."""
+    b = rows.size
+    u = np.empty((x.size, LANES))
+    lanes = np.empty((4, LANES * _BLOCKS))
+    xu, uu = np.empty(LANES), np.empty(LANES)
+    margin = np.empty(b)
+    for i in range(b):
+        margin[i] = y[rows[i]] * row_dot(layout, rows[i], x)
+    change = np.empty((min(b, _ROWS), LANES))
+    trial = np.empty(min(b, _ROWS))
+    xx = dot(x, x)
+    for first in range(0, out.size, LANES):
+        draw_four(u, x, xu, uu, lanes, c1, c2, c3 | np.uint64(first), k0, k1)
+        total = np.zeros(LANES)
+        for begin in range(0, b, _ROWS):
+            part = rows[begin : begin + _ROWS]
+            rows_dot_four(layout, part, u, change)
+            for g in range(LANES):
+                for i in range(part.size):
+                    trial[i] = margin[begin + i] + scale * (y[part[i]] * change[i, g])
+                total[g] += sum_losses(kind, trial[: part.size])
+        for g in range(min(LANES, out.size - first)):
+            norm = xx + scale * (2.0 * xu[g] + scale * uu[g])
+            out[first + g] = total[g] / b + 0.5 * penalty * norm
