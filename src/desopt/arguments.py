@@ -146,14 +146,14 @@ def starting_point(x0: Any, objective: Objective, shards: Sequence[Shard]) -> Fl
     return x
 
 
-def warn_outside_theory(algorithm: Algorithm, batch_size: int, rounds: int) -> None:
-    """Settings that work but that no theorem of the paper covers."""
+def warn_outside_theory(algorithm: Algorithm, batch_size: int | None, rounds: int) -> None:
+    """Settings that work but that no theorem of the paper covers (None: there are no batches)."""
     beta = getattr(algorithm, "momentum", None)
     if beta is None:
         return
     if beta >= MAX_MOMENTUM:
         _outside(f"momentum {beta:g}", f"momentum < {MAX_MOMENTUM:.4g}")
-    if batch_size < math.sqrt(rounds):
+    if batch_size is not None and batch_size < math.sqrt(rounds):
         least = f"batch_size >= sqrt(rounds) = {math.sqrt(rounds):.4g}"
         _outside(f"batch_size {batch_size}", least)
 

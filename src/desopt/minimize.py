@@ -29,6 +29,9 @@ from desopt.samplers import Sampler
 from desopt.stopping import Status, Stopping
 from desopt.types import Algorithm, Answer, FloatArray, JournalError, Objective
 
+#: By default, evaluating for the history may take this long, and this part of the search's time.
+FREE_SECONDS, EVALUATION_SHARE = 0.05, 1 / 20
+
 Callback = Callable[[Row], Any]
 
 
@@ -122,8 +125,9 @@ def minimize(
         ends. The state itself is added every ``snapshot_every`` rounds (0: never).
     eval_every, callbacks, progress
         The full objective is evaluated every ``eval_every`` rounds and after the last (None:
-        about 100 times a run; 0: never). Callbacks get each round's row and stop the run by
-        returning True. The bar is shown on a terminal, or as told.
+        up to 100 times, while that takes little of the time; 0: never). Callbacks get each
+        round's row and stop the run by returning True. The bar is shown on a terminal, or as
+        told.
     max_evaluations, max_seconds, target, patience
         Further ends of the run; the last two look at rounds where the objective was evaluated.
 
@@ -141,9 +145,7 @@ def minimize(
     )
     schedule = Schedule(
         rounds=rounds,
-        eval_every=max(1, rounds // 100)
-        if eval_every is None
-        else check.whole("eval_every", eval_every, 0),
+        eval_every=check.optional(check.whole, "eval_every", eval_every, 0),
         snapshot_every=check.whole("snapshot_every", snapshot_every, 0),
         callbacks=check.as_callbacks(callbacks),
         stopping=stopping,
@@ -168,7 +170,7 @@ def minimize(
         sampler=check.as_sampler(sampler),
         population=usual if population is None else check.whole("population", population, 2),
     )
-    check.warn_outside_theory(algorithm, batch_size, rounds)
+    check.warn_outside_theory(algorithm, None if data is None else batch_size, rounds)
     job = Job(algorithm, objective, shards, batch_size, seed, start.size)
     chosen, why = choose(
         engine,
@@ -187,10 +189,22 @@ class Schedule:
     """When a run evaluates, saves, reports and ends."""
 
     rounds: int
-    eval_every: int
+    eval_every: int | None
     snapshot_every: int
     callbacks: tuple[Callback, ...]
     stopping: Stopping
+
+    def evaluates(self, round: int, searching: float, evaluating: float, each: float) -> bool:
+        """Whether the full objective is due after this round.
+
+        By default at most some 100 times, and only while it takes little of the time; but where a rule of stopping looks at it, by the number of rounds alone, so that
+        the result does not depend on the clock.
+        """
+        every = max(1, self.rounds // 100) if self.eval_every is None else self.eval_every
+        if every == 0 or round == self.rounds or round % every:
+            return every > 0 and round == self.rounds
+        by_count = self.eval_every is not None or self.stopping.looks_at_loss
+        return by_count or evaluating + each <= FREE_SECONDS + EVALUATION_SHARE * searching
 
 
 @dataclass
@@ -205,6 +219,9 @@ class _Run:
     history: History = field(default_factory=History)
     initial: float = math.nan
     log: journals.Journal | None = None
+    _evaluating: float = 0.0  # seconds: all evaluations of this call, the last one, and
+    _each: float = 0.0  # the search before it was resumed
+    _searched_before: float = 0.0
 
     def __call__(self, x0: FloatArray, show: bool | None) -> Result:
         algorithm, schedule = self.job.algorithm, self.schedule
@@ -216,6 +233,7 @@ class _Run:
                 self.engine.start(self.job)
                 if state.round == 0:
                     self.initial = self._evaluate(x0)
+                    self._evaluating = 0.0  # it may have compiled or loaded something
                 schedule.stopping.start(self.initial)
                 for row in self.history:
                     ended = schedule.stopping.check(row)
@@ -254,8 +272,8 @@ class _Run:
             seconds=last["seconds"] + time.perf_counter() - began,
             loss=math.nan,
         )
-        every, rounds = self.schedule.eval_every, self.schedule.rounds
-        if every and (state.round % every == 0 or state.round == rounds):
+        searching = row["seconds"] - self._searched_before
+        if self.schedule.evaluates(state.round, searching, self._evaluating, self._each):
             self._complete(row, state)
         return before, answers, state, row
 
@@ -297,11 +315,14 @@ class _Run:
 
     def _evaluate(self, x: FloatArray) -> float:
         """The full objective: the mean of F over the data of all workers."""
-        if not self.schedule.eval_every:
+        if self.schedule.eval_every == 0:
             return math.nan
+        began = time.perf_counter()
         # Without data all workers have the same function.
         workers = [0] if isinstance(self.job.shards[0], Nothing) else range(self.job.workers)
         totals = self.engine.totals(x, workers)
+        self._each = time.perf_counter() - began
+        self._evaluating += self._each
         return sum(total for total, _ in totals) / sum(rows for _, rows in totals)
 
     def _resume(self, x0: FloatArray) -> Any:
@@ -315,6 +336,7 @@ class _Run:
             self.log.close()
             raise
         self.history = History(contents.rows)
+        self._searched_before = self._last()["seconds"]
         self.initial = _number(contents.header["initial_fun"])
         return forward(self.job.algorithm, contents, None)
 

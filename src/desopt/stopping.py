@@ -32,6 +32,10 @@ class Stopping:
     _best: float = field(default=math.inf, repr=False)
     _best_round: int = field(default=0, repr=False)
 
+    @property
+    def looks_at_loss(self) -> bool:
+        return self.target is not None or self.patience is not None
+
     def start(self, initial: float) -> None:
         """The value that later ones must improve on."""
         if initial < self._best:

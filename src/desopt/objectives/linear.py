@@ -132,22 +132,25 @@ class LinearFunction(PointFunction):
         return columns, values - self._x[columns]
 
     @property
-    def point(self) -> FloatArray:
-        v = super().point
-        if self._moved is not None:
+    def _v(self) -> FloatArray:
+        v = super()._v
+        if self._moved is not None:  # where a sparse search ended: n numbers only on demand
             columns, values = self._moved
             v[columns] = values
+            self._moved = None
         return v
 
     def search_sparse(self, index: IndexArray, step: FloatArray) -> BoolArray:
         accepted = np.zeros(len(index), np.bool_)
         x = self._x if self._copy is None and self._moved is None else self.point
+        self._margin = None
         nans, columns, values = search_mixture(*self._data, x, index, step, *self._model, accepted)
         self._moved = columns, values
         return self._searched(accepted, nans)
 
     def search_gaussian(self, stream: Stream, alpha: FloatArray) -> BoolArray:
         accepted = np.zeros(alpha.size, np.bool_)
+        self._margin = None
         nans = search_gaussian(
             *self._data, self.point, alpha, *self._model, accepted, *stream.key()
         )
@@ -155,7 +158,7 @@ class LinearFunction(PointFunction):
 
     def values_around(self, stream: Stream, scale: float, count: int) -> FloatArray:
         out = np.empty(count)
-        values_around(*self._data, self._x, scale, *self._model, out, *stream.key())
+        values_around(*self._data, self.point, scale, *self._model, out, *stream.key())
         self.evaluations += count
         self.nans += int(np.isnan(out).sum())
         return out
@@ -163,7 +166,7 @@ class LinearFunction(PointFunction):
     def slope(self, u: FloatArray, radius: float) -> float:
         """One product with u serves both points; the penalty's slope is penalty v^T u."""
         kind, penalty = self._model
-        v = self._x if self._copy is None else self._copy
+        v = self._x if self._copy is None and self._moved is None else self.point
         if self._margin is None:
             self._margin, self._along = kernels.batch_margins_two(*self._data, v, u)
         else:

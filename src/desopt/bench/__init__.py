@@ -1,0 +1,1 @@
+"""``desopt bench``: the kernels against plain NumPy, side by side in one run."""

@@ -1,0 +1,119 @@
+"""The tables, the JSON file and the picture of ``desopt bench``."""
+
+from __future__ import annotations
+
+import json
+import platform
+from pathlib import Path
+from typing import Any
+
+import numba
+import numpy as np
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from desopt._version import __version__
+from desopt.bench import speed, system
+
+
+def run(out: Path, quick: bool = False) -> dict[str, Any]:
+    """Measure everything, print tables, write bench.json (and bench.png where matplotlib is)."""
+    console = Console()
+    seconds = 0.5 if quick else 3.0
+    results: dict[str, Any] = {
+        "versions": {"desopt": __version__, "numpy": np.__version__, "numba": numba.__version__},
+        "machine": {"processor": platform.processor(), "python": platform.python_version()},
+    }
+    watched = track(
+        speed.CASES, "NumPy against desopt", console=Console(stderr=True),
+        disable=not console.is_terminal,
+    )  # fmt: skip
+    results["speed"] = [speed.measure(case, seconds) for case in watched]
+    _speed_table(console, "Microseconds per local iteration, one thread", results["speed"], "numpy")
+    results["losses"] = list(speed.measure_losses(seconds / 2))
+    _speed_table(
+        console, "nsvm and lsvm beside lr (noise of some per cent)", results["losses"], "lr"
+    )
+    if not quick:
+        results["scaling"] = speed.measure_scaling(seconds)
+        _scaling_table(console, results["scaling"])
+        results["threads"] = system.two_threads(seconds)
+        _plain_table(console, "Two threads against one, M = 10, merge included", results["threads"])
+        results["memory"] = system.memory()
+        _plain_table(console, "Memory, M = 100 on 60,000 rows", [results["memory"]])
+        results["start"] = system.start_up()
+        _plain_table(console, "Start, seconds", results["start"])
+        results["evaluation"] = system.evaluation_share()
+        _plain_table(console, "Reporting the training loss", [results["evaluation"]])
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "bench.json").write_text(json.dumps(results, indent=1) + "\n")
+    console.print(f"written: {out / 'bench.json'}")
+    if "scaling" in results:
+        picture = _picture(results["scaling"], out)
+        if picture is not None:
+            console.print(f"written: {picture}")
+    return results
+
+
+def _speed_table(console: Console, title: str, lines: list[dict[str, Any]], other: str) -> None:
+    table = Table(title=title, title_justify="left")
+    for name in ("shape", "method", "loss", "baseline"):
+        table.add_column(name)
+    for name in ("desopt us", f"{other} us", "ratio", "at least"):
+        table.add_column(name, justify="right")
+    for line in lines:
+        table.add_row(
+            line["shape"], line["method"], line["loss"], line["baseline"],
+            f"{line['desopt_us']:.3g}", f"{line['numpy_us']:.4g}", f"{line['ratio']:.3g}",
+            f"{line['at_least']:g}",
+        )  # fmt: skip
+    console.print(table)
+
+
+def _scaling_table(console: Console, scaling: dict[str, list[dict[str, float]]]) -> None:
+    by_n = {line["n"]: line["us"] for line in scaling["by_n"]}
+    ratio = by_n[10_000_000] / by_n[10_000]
+    for line in scaling["by_n"]:
+        console.print(f"des-mr, n = {line['n']:>12,}, 70 non-zeros per row: {line['us']:.3g} us")
+    console.print(f"n = 10^7 against n = 10^4: {ratio:.2f} times the time (at most 2)")
+    for line in scaling["by_nonzeros"]:
+        console.print(f"des-mr, {line['nonzeros']:>5g} non-zeros per row: {line['us']:.3g} us")
+
+
+def _plain_table(console: Console, title: str, lines: list[dict[str, Any]]) -> None:
+    table = Table(title=title, title_justify="left")
+    for name in lines[0]:
+        table.add_column(name, justify="left" if isinstance(lines[0][name], str) else "right")
+    for line in lines:
+        table.add_row(*(v if isinstance(v, str) else f"{v:.3g}" for v in line.values()))
+    console.print(table)
+
+
+def _picture(scaling: dict[str, list[dict[str, float]]], out: Path) -> Path | None:
+    """Time per iteration against n and against non-zeros per row."""
+    try:
+        import matplotlib
+    except ImportError:
+        return None
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(1, 2, figsize=(9, 3.6), sharey=True, layout="constrained")
+    for ax, (name, key, label) in zip(
+        axes,
+        (
+            ("by_n", "n", "dimension n (70 non-zeros per row)"),
+            ("by_nonzeros", "nonzeros", "non-zeros per row (n = 47,236)"),
+        ),
+        strict=True,
+    ):
+        ax.loglog([p[key] for p in scaling[name]], [p["us"] for p in scaling[name]], "o-")
+        ax.set_xlabel(label)
+        ax.grid(alpha=0.3)
+    axes[0].set_ylabel("microseconds per local iteration")
+    figure.suptitle("des-mr on logistic regression, minibatch of 1,000 rows, one thread")
+    path = out / "bench.png"
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
+    return path

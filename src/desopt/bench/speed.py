@@ -1,0 +1,189 @@
+"""Time per local iteration: desopt's compiled path against the NumPy baselines.
+
+Both do a worker's whole round, all-in: drawing and gathering the minibatch, mutations, losses,
+decisions, the final point. They take turns in one process and one thread, and the fastest of
+several turns counts, so that a busy machine disturbs the ratio little.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+
+from desopt.algorithms import METHODS
+from desopt.algorithms.es_csa import default_population
+from desopt.bench import baselines
+from desopt.data import Rows
+from desopt.objectives import LinearModel, WorkerData
+from desopt.twins import dense_twin, sparse_twin
+from desopt.types import FloatArray
+
+BATCH = 1000
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Generated data like a set of the paper."""
+
+    name: str
+    n: int
+    iterations: int
+    nonzeros: float | None  # per row; None: dense
+    rows: int = 20_000
+
+    def data(self) -> tuple[Any, FloatArray]:
+        return _data(self)
+
+
+@cache
+def _data(shape: Shape) -> tuple[Any, FloatArray]:
+    if shape.nonzeros is None:
+        return dense_twin(shape.rows, shape.n)
+    return sparse_twin(shape.rows, shape.n, shape.nonzeros)
+
+
+RCV1 = Shape("rcv1-like", 47_236, 500, 70.0)
+MNIST = Shape("mnist-like", 780, 500, 0.19 * 780)
+COVTYPE = Shape("covtype-like", 54, 100, None)
+IJCNN1 = Shape("ijcnn1-like", 22, 100, None)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One line of the table: what must be how many times faster than which baseline."""
+
+    shape: Shape
+    method: str
+    against: str
+    at_least: float
+    loss: str = "lr"
+
+
+CASES = (
+    Case(RCV1, "des-mr", "mixture", 100.0),
+    Case(RCV1, "des-mg", "mixture", 100.0),
+    Case(RCV1, "des-mr", "des", 500.0),
+    Case(RCV1, "des", "des", 4.0),
+    Case(RCV1, "fed-zo-sgd", "fed_zo_sgd", 3.0),
+    Case(RCV1, "zo-signsgd", "zo_signsgd", 3.0),
+    Case(MNIST, "des-mr", "mixture", 12.0),
+    Case(COVTYPE, "des-mr", "mixture", 3.0),
+    Case(IJCNN1, "des-mr", "mixture", 3.0),
+    Case(COVTYPE, "des", "des", 2.0),
+    Case(IJCNN1, "des", "des", 2.0),
+    *(Case(shape, "es-csa", "es_csa", 1.5) for shape in (RCV1, MNIST, COVTYPE, IJCNN1)),
+)
+
+#: The losses against each other: no slower than lr, give or take the noise of a measurement.
+LOSS_CASES = tuple(
+    (shape, method)
+    for shape in (RCV1, COVTYPE)
+    for method in ("des-mr", "des", "fed-zo-sgd", "zo-signsgd", "es-csa")
+)
+
+
+def worker_round(shape: Shape, method: str, loss: str = "lr") -> tuple[Callable[[], Any], int]:
+    """desopt's side: one worker's round, and the number of local iterations in it."""
+    X, y = shape.data()
+    population = default_population(10, shape.iterations, BATCH, 10 * shape.rows, shape.n)
+    settings = {
+        "step_size": 1.0, "iterations": shape.iterations, "momentum": 0.5, "seed": 0,
+        "radius": 1e-6, "mixture": 8, "sampler": None, "population": population,
+    }  # fmt: skip
+    algorithm = METHODS[method].make(method, settings)
+    model = LinearModel(loss)
+    (shard,) = model.prepare([Rows((X, y))])
+    local = WorkerData(model, shard, 0, 0, BATCH)  # type: ignore[arg-type]
+    task = algorithm.plan(algorithm.init(np.zeros(shape.n)))
+    count = population if method == "es-csa" else shape.iterations
+    return partial(algorithm.work, task, local, 0), count
+
+
+def baseline_round(shape: Shape, name: str, loss: str = "lr") -> tuple[Callable[[], Any], int]:
+    """NumPy's side: fewer iterations of the same round, since each takes so much longer."""
+    X, y = shape.data()
+    rng = np.random.default_rng(0)
+    x = np.zeros(shape.n)
+    if name == "es_csa":
+        members = default_population(10, shape.iterations, BATCH, 10 * shape.rows, shape.n)
+        return partial(baselines.es_csa, X, y, x, members, loss, rng), members
+    count = shape.iterations if shape.n < 1000 else 100
+    function = getattr(baselines, name)
+    return partial(function, X, y, x, BATCH, count, loss, rng), count
+
+
+def alternate(calls: Mapping[str, Callable[[], Any]], seconds: float) -> dict[str, float]:
+    """The fastest turn of each call, taking turns for about this long."""
+    best = dict.fromkeys(calls, float("inf"))
+    for call in calls.values():
+        call()  # compiles, fills caches
+    until = time.perf_counter() + seconds
+    turns = 0
+    while turns < 3 or time.perf_counter() < until:
+        for name, call in calls.items():
+            began = time.perf_counter()
+            call()
+            best[name] = min(best[name], time.perf_counter() - began)
+        turns += 1
+    return best
+
+
+def measure(case: Case, seconds: float) -> dict[str, Any]:
+    """One line of the table."""
+    ours, our_count = worker_round(case.shape, case.method, case.loss)
+    theirs, their_count = baseline_round(case.shape, case.against, case.loss)
+    best = alternate({"desopt": ours, "numpy": theirs}, seconds)
+    us, numpy_us = best["desopt"] / our_count * 1e6, best["numpy"] / their_count * 1e6
+    return {
+        "shape": case.shape.name,
+        "method": case.method,
+        "loss": case.loss,
+        "baseline": case.against,
+        "desopt_us": us,
+        "numpy_us": numpy_us,
+        "ratio": numpy_us / us,
+        "at_least": case.at_least,
+    }
+
+
+def measure_losses(seconds: float) -> Iterator[dict[str, Any]]:
+    """nsvm and lsvm beside lr."""
+    for shape, method in LOSS_CASES:
+        rounds = {loss: worker_round(shape, method, loss) for loss in ("lr", "nsvm", "lsvm")}
+        best = alternate({loss: call for loss, (call, _) in rounds.items()}, seconds)
+        count = rounds["lr"][1]
+        for loss in ("nsvm", "lsvm"):
+            yield {
+                "shape": shape.name,
+                "method": method,
+                "loss": loss,
+                "baseline": "lr",
+                "desopt_us": best[loss] / count * 1e6,
+                "numpy_us": best["lr"] / count * 1e6,
+                "ratio": best["lr"] / best[loss],
+                "at_least": 1.0,
+            }
+
+
+def measure_scaling(seconds: float) -> dict[str, list[dict[str, float]]]:
+    """des-mr against n at 70 non-zeros per row, and against non-zeros at rcv1's n."""
+    by_n = [
+        Shape(f"n {n}", n, 500, 70.0, rows=10_000)
+        for n in (1_000, 10_000, 100_000, 1_000_000, 10_000_000)
+    ]
+    by_nonzeros = [
+        Shape(f"nnz {nnz}", 47_236, 500, float(nnz), rows=5_000) for nnz in (5, 20, 70, 200, 700)
+    ]
+    out: dict[str, list[dict[str, float]]] = {"by_n": [], "by_nonzeros": []}
+    for name, shapes in (("by_n", by_n), ("by_nonzeros", by_nonzeros)):
+        rounds = {shape.name: worker_round(shape, "des-mr") for shape in shapes}
+        best = alternate({key: call for key, (call, _) in rounds.items()}, seconds)
+        for shape in shapes:
+            us = best[shape.name] / rounds[shape.name][1] * 1e6
+            out[name].append({"n": shape.n, "nonzeros": shape.nonzeros or 0.0, "us": us})
+    return out

@@ -1,0 +1,134 @@
+"""What a whole run costs: threads, memory, evaluation, start-up. Each in its own process."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from desopt.algorithms import METHODS
+from desopt.bench.speed import RCV1, Shape, alternate
+from desopt.data import as_shards
+from desopt.engines import ENGINES, Engine, Job
+from desopt.objectives import LinearModel
+from desopt.types import Algorithm
+
+
+def two_threads(seconds: float) -> list[dict[str, Any]]:
+    """Rounds of M = 10 workers with two threads against one, merge included."""
+    lines = []
+    X, y = RCV1.data()
+    model = LinearModel("lr")
+    shards = model.prepare(as_shards((X, y), 10, 0))
+    for method in ("des-mr", "des"):
+        iterations = 500 if method == "des-mr" else 40
+        settings = {
+            "step_size": 1.0, "iterations": iterations, "momentum": 0.5, "seed": 0,
+            "mixture": 8, "sampler": None,
+        }  # fmt: skip
+        algorithm = METHODS[method].make(method, settings)
+        job = Job(algorithm, model, shards, 1000, 0, X.shape[1])
+        engines = {jobs: ENGINES["threads"](jobs=jobs) for jobs in (1, 2)}
+        state = algorithm.init(np.zeros(X.shape[1]))
+        for engine in engines.values():
+            engine.start(job)
+        calls = {
+            str(jobs): partial(_whole_round, algorithm, state, engine)
+            for jobs, engine in engines.items()
+        }
+        best = alternate(calls, seconds)
+        for engine in engines.values():
+            engine.close()
+        lines.append(
+            {"method": method, "one_ms": best["1"] * 1e3, "two_ms": best["2"] * 1e3,
+             "ratio": best["1"] / best["2"], "at_least": 1.8}
+        )  # fmt: skip
+    return lines
+
+
+def _whole_round(algorithm: Algorithm, state: Any, engine: Engine) -> Any:
+    return algorithm.merge(state, engine.round(algorithm.plan(state)))
+
+
+_MEMORY = """
+import json
+import desopt
+from desopt.bench.speed import Shape
+X, y = Shape("rcv1-like", 47236, 500, 70.0, rows=60000).data()
+data = X.data.nbytes + X.indices.nbytes + X.indptr.nbytes + y.nbytes
+settings = dict(workers=100, rounds=3, iterations=500, batch_size=1000, engine="threads", jobs=2)
+desopt.minimize("lr", None, (X, y), method="des-mr", progress=False, **settings)
+print(json.dumps({"data": data, "rss": open("/proc/self/statm").read().split()[1]}))
+"""
+
+
+def memory() -> dict[str, float]:
+    """Resident memory of a run of M = 100 workers on rcv1-like data of 60,000 rows."""
+    said = json.loads(_python(_MEMORY).stdout)
+    rss = int(said["rss"]) * os.sysconf("SC_PAGE_SIZE")
+    limit = 1.3 * said["data"] + 150e6
+    return {"data_mb": said["data"] / 1e6, "rss_mb": rss / 1e6, "limit_mb": limit / 1e6}
+
+
+def evaluation_share(rounds: int = 60) -> dict[str, float]:
+    """The part of a des-mr run on rcv1-like data that goes to reporting the training loss.
+
+    The paper's scale: N = 541,919 training rows and T = 542 rounds of M = 10, K = 500,
+    b = 1000, here cut to fewer rounds of the same kind.
+    """
+    from desopt.minimize import minimize
+
+    X, y = Shape("rcv1-like", 47_236, 500, 70.0, rows=541_919).data()
+    seconds = {}
+    for label, every in (("default", None), ("never", 0)):
+        began = time.perf_counter()
+        result = minimize(
+            "lr", None, (X, y), method="des-mr", rounds=rounds, iterations=500, seed=1,
+            eval_every=every, progress=False,
+        )  # fmt: skip
+        seconds[label] = time.perf_counter() - began
+    evaluated = len(result.history.evaluated())
+    share = 1.0 - seconds["never"] / seconds["default"]
+    return {**seconds, "share": share, "at_most": 0.15, "evaluations": evaluated}
+
+
+_IMPORT = "import time; t = time.perf_counter(); import desopt; print(time.perf_counter() - t)"
+_FIRST = """
+import time; t = time.perf_counter()
+import numpy as np, desopt
+from scipy import sparse
+rng = np.random.default_rng(0)
+X = sparse.random(500, 50, 0.2, format="csr", random_state=0) if {sparse} else rng.random((500, 50))
+y = np.where(rng.random(500) > 0.5, 1.0, -1.0)
+desopt.minimize("lr", None, (X, y), method={method!r}, rounds=2, iterations=10, batch_size=50,
+                workers=2, progress=False)
+print(time.perf_counter() - t)
+"""
+
+
+def start_up(methods: tuple[str, ...] = tuple(METHODS)) -> list[dict[str, Any]]:
+    """Import, the first run of each method with an empty cache, and the next one."""
+    lines: list[dict[str, Any]] = []
+    took = min(float(_python(_IMPORT).stdout) for _ in range(3))
+    lines.append({"what": "import desopt", "seconds": took, "at_most": 0.7})
+    for method in methods:
+        with tempfile.TemporaryDirectory() as folder:
+            code = _FIRST.format(method=method, sparse=True)
+            first, again = (float(_python(code, NUMBA_CACHE_DIR=folder).stdout) for _ in range(2))
+        lines.append({"what": f"{method}, first run", "seconds": first, "at_most": 20.0})
+        lines.append({"what": f"{method}, from the cache", "seconds": again, "at_most": 2.0})
+    return lines
+
+
+def _python(code: str, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True,
+        env={**os.environ, **env},
+    )  # fmt: skip
