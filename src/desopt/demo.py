@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from desopt.minimize import minimize
+from desopt.minimize import Result, minimize
 from desopt.types import FloatArray
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ METHODS = {
     "des-mr": 0.1,
     "des-mg": 0.1,
     "des": 0.1,
-    "fed-zo-gd": 10.0,
+    "fed-zo-gd": 1.0,
     "fed-zo-sgd": 1.0,
     "zo-signsgd": 0.1,
     "es-csa": 0.1,
@@ -75,18 +75,19 @@ class Problem:
 
 @dataclass(frozen=True)
 class Outcome:
-    """One method's run with the best step size."""
+    """One method's run with one step size."""
 
     method: str
     step_size: float
-    loss: float
     test_error: float
-    evaluations: int
-    bytes_up: int
-    seconds: float
-    rounds: FloatArray
-    bytes_curve: FloatArray
-    losses: FloatArray
+    result: Result
+
+    def curve(self, name: str) -> FloatArray:
+        return self.result.history[name]
+
+    def rank(self) -> float:
+        """The training loss, for sorting."""
+        return self.result.fun if np.isfinite(self.result.fun) else np.inf
 
 
 def run(out: Path, quick: bool) -> Path:
@@ -160,8 +161,8 @@ def compare(problem: Problem, quick: bool) -> list[Outcome]:
             for step_size in step_sizes:
                 bar.update(task, description=f"{method}, step {step_size:g}")
                 tries.append(attempt(problem, method, step_size, callbacks=[show]))
-            outcomes.append(min(tries, key=_rank))
-    return sorted(outcomes, key=_rank)
+            outcomes.append(min(tries, key=Outcome.rank))
+    return sorted(outcomes, key=Outcome.rank)
 
 
 def attempt(
@@ -187,19 +188,7 @@ def attempt(
         callbacks=callbacks,
         progress=False,
     )
-    history = result.history
-    return Outcome(
-        method=method,
-        step_size=step_size,
-        loss=result.fun,
-        test_error=problem.test_error(result.x),
-        evaluations=result.nfev,
-        bytes_up=int(history["bytes_up"][-1]),
-        seconds=float(history["seconds"][-1]),
-        rounds=history["round"],
-        bytes_curve=history["bytes_up"],
-        losses=history["loss"],
-    )
+    return Outcome(method, step_size, problem.test_error(result.x), result)
 
 
 def table(problem: Problem, outcomes: list[Outcome]) -> Table:
@@ -212,11 +201,11 @@ def table(problem: Problem, outcomes: list[Outcome]) -> Table:
         result.add_row(
             o.method,
             f"{o.step_size:g}",
-            f"{o.loss:.4f}",
+            f"{o.result.fun:.4f}",
             f"{o.test_error:.1%}",
-            f"{o.evaluations:,}",
-            f"{o.bytes_up / 1000:,.1f}",
-            f"{o.seconds:.1f}",
+            f"{o.result.nfev:,}",
+            f"{o.curve('bytes_up')[-1] / 1000:,.1f}",
+            f"{o.curve('seconds')[-1]:.1f}",
         )
     result.add_section()
     result.add_row(
@@ -232,10 +221,10 @@ def save_numbers(outcomes: list[Outcome], path: Path) -> None:
         writer = csv.writer(file)
         writer.writerow(["method", "step_size", "round", "bytes_up", "loss", "test_error"])
         for o in outcomes:
-            errors = [""] * (len(o.rounds) - 1) + [o.test_error]
-            columns = (o.rounds.astype(int), o.bytes_curve.astype(int), o.losses, errors)
-            for line in zip(*columns, strict=True):
-                writer.writerow([o.method, o.step_size, *line])
+            for row in o.result.history:
+                error = o.test_error if row["round"] == o.result.nit else ""
+                numbers = (row[name] for name in ("round", "bytes_up", "loss"))
+                writer.writerow([o.method, o.step_size, *numbers, error])
 
 
 def draw(problem: Problem, outcomes: list[Outcome], path: Path) -> Path:
@@ -249,8 +238,8 @@ def draw(problem: Problem, outcomes: list[Outcome], path: Path) -> Path:
         figure = Figure(figsize=(10, 4.6), layout="constrained")
         left, right = figure.subplots(1, 2, sharey=True)
         figure.suptitle(TITLE, fontsize=11.5)
-        _panel(left, problem, [(o.method, o.rounds, o.losses) for o in outcomes])
-        _panel(right, problem, [(o.method, o.bytes_curve / 1000, o.losses) for o in outcomes])
+        for axes, name, unit in ((left, "round", 1), (right, "bytes_up", 1000)):
+            _panel(axes, problem, [(o, o.curve(name) / unit) for o in outcomes])
         left.set(xlabel="rounds", ylabel="training loss")
         right.set(xlabel="kB sent by the workers")
         figure.legend(*left.get_legend_handles_labels(), loc="outside right center", frameon=False)
@@ -260,23 +249,23 @@ def draw(problem: Problem, outcomes: list[Outcome], path: Path) -> Path:
     return path
 
 
-def _panel(axes: Axes, problem: Problem, curves: list[tuple[str, FloatArray, FloatArray]]) -> None:
+def _panel(axes: Axes, problem: Problem, curves: list[tuple[Outcome, FloatArray]]) -> None:
     from matplotlib.ticker import LogLocator, NullFormatter
 
-    for number, (method, where, losses) in enumerate(curves):
-        colour, dash, marker = LOOKS[method]
+    for number, (outcome, where) in enumerate(curves):
+        colour, dash, marker = LOOKS[outcome.method]
         # Even distances on the logarithmic axis, but not where the curve before has its own.
         marks = np.unique(np.geomspace(1 + number % 3, len(where), 8).astype(int) - 1)[:-1]
         axes.plot(
             where,
-            losses,
+            outcome.curve("loss"),
             color=colour,
             linestyle=dash,
             marker=marker,
             markevery=list(marks),
             markersize=5,
             linewidth=1.6,
-            label=method,
+            label=outcome.method,
         )
     axes.axhline(
         problem.optimum, color="#777777", linestyle=(0, (6, 4)), linewidth=1, label="optimum"
@@ -292,10 +281,6 @@ def _panel(axes: Axes, problem: Problem, curves: list[tuple[str, FloatArray, Flo
 
 def _error(rows: FloatArray, labels: FloatArray, x: FloatArray) -> float:
     return float(np.mean(labels * (rows @ x) <= 0))
-
-
-def _rank(outcome: Outcome) -> float:
-    return outcome.loss if np.isfinite(outcome.loss) else np.inf
 
 
 def _require_matplotlib() -> None:

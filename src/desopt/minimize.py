@@ -197,8 +197,9 @@ class Schedule:
     def evaluates(self, round: int, searching: float, evaluating: float, each: float) -> bool:
         """Whether the full objective is due after this round.
 
-        By default at most some 100 times, and only while it takes little of the time; but where a rule of stopping looks at it, by the number of rounds alone, so that
-        the result does not depend on the clock.
+        By default at most some 100 times, and only while it takes little of the time; but
+        where a rule of stopping looks at it, by the number of rounds alone, so that the result
+        does not depend on the clock.
         """
         every = max(1, self.rounds // 100) if self.eval_every is None else self.eval_every
         if every == 0 or round == self.rounds or round % every:
