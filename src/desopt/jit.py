@@ -14,11 +14,13 @@ keeps LLVM from vectorising. All release the GIL and are cached on disk.
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from numba import njit
+from numba.core import event
 
 _common: Any = {"nogil": True, "error_model": "numpy"}
 
@@ -27,10 +29,23 @@ EXACT: Any = _common | {"fastmath": False}
 FUSED: Any = _common | {"fastmath": {"contract"}}
 SUMS: Any = _common | {"fastmath": {"contract", "reassoc", "nsz"}}
 
-exact: Any = njit(cache=True, **EXACT)
-exact_inline: Any = njit(cache=True, inline="always", **EXACT)
-fused: Any = njit(cache=True, **FUSED)
-sums: Any = njit(cache=True, **SUMS)
+
+def _cached(**options: Any) -> Any:
+    """Compile with a cache on disk; without one where no folder for it can be written."""
+
+    def decorate(function: Any) -> Any:
+        try:
+            return njit(cache=True, **options)(function)
+        except RuntimeError:
+            return njit(**options)(function)
+
+    return decorate
+
+
+exact: Any = _cached(**EXACT)
+exact_inline: Any = _cached(inline="always", **EXACT)
+fused: Any = _cached(**FUSED)
+sums: Any = _cached(**SUMS)
 
 
 def _drop_stale_code() -> None:
@@ -49,3 +64,25 @@ def _drop_stale_code() -> None:
 
 
 _drop_stale_code()
+
+
+class _FirstCompilation(event.Listener):
+    """Calls ``say`` when numba compiles something that it does not have on disk."""
+
+    def __init__(self, say: Callable[[], None]) -> None:
+        self._say: Callable[[], None] | None = say
+
+    def on_start(self, _event: Any) -> None:
+        if self._say is not None:
+            self._say()
+            self._say = None
+
+    def on_end(self, _event: Any) -> None:
+        pass
+
+
+@contextmanager
+def compilation_noticed(say: Callable[[], None]) -> Iterator[None]:
+    """Call ``say`` once if anything is compiled in this block."""
+    with event.install_listener("numba:compile", _FirstCompilation(say)):
+        yield

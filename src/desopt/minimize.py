@@ -23,6 +23,7 @@ from desopt.data import Nothing, as_shards, fingerprint, total_rows
 from desopt.engines import Engine, Job
 from desopt.engines.choice import choose
 from desopt.history import History, Row
+from desopt.jit import compilation_noticed
 from desopt.progress import ProgressBar
 from desopt.rng import MAX_ITERATIONS, MAX_ROUNDS, SERVER, STREAM_VERSION
 from desopt.samplers import Sampler
@@ -229,7 +230,10 @@ class _Run:
         state = self._resume(x0) or algorithm.init(x0)
         ended: tuple[Status, str] | None = None
         try:
-            with ProgressBar(algorithm.name, schedule.rounds, state.round, show) as bar:
+            with (
+                ProgressBar(algorithm.name, schedule.rounds, state.round, show) as bar,
+                compilation_noticed(bar.compiling),
+            ):
                 bar.note("starting")
                 self.engine.start(self.job)
                 if state.round == 0:

@@ -47,6 +47,11 @@ class ProgressBar:
             )
         return self
 
+    def compiling(self) -> None:
+        """Say that the first run after an installation takes longer, and why."""
+        if self._bar is not None:
+            self._bar.console.print("compiling the kernels: once after installation, some seconds")
+
     def note(self, text: str) -> None:
         """Say what is going on before the first round is done."""
         if self._bar is not None:

@@ -16,6 +16,7 @@ from numba.extending import overload
 from desopt.jit import FUSED, exact
 from desopt.kernels.layouts import Dense
 from desopt.kernels.losses import CHUNK, fill_losses, sum_losses
+from desopt.kernels.steps import apply_row, undo_row
 
 _U = np.uint64
 
@@ -166,6 +167,7 @@ def search_touched(columns, margin, values, slot, step, kind, penalty, accepted)
     b, l = margin.size, slot.shape[1]
     cost = np.empty(b)
     fill_losses(kind, margin, cost, b)
+    drawn = np.full(values.size, -1, np.int64)
     stamp = np.full(b, -1, np.int64)
     place = np.empty(b, np.int64)  # where a touched row stands in the three lists below
     touched = np.empty(b, np.uint32)
@@ -176,10 +178,12 @@ def search_touched(columns, margin, values, slot, step, kind, penalty, accepted)
     for k in range(slot.shape[0]):
         count = 0
         penalty_change = 0.0
+        apply_row(values, slot, step, k, old)
         for j in range(l):
             s = _U(slot[k, j])
-            old[j] = values[s]
-            values[s] = old[j] + step[k, j]
+            if drawn[s] == k:  # again: its whole change was counted the first time
+                continue
+            drawn[s] = k
             change = values[s] - old[j]
             penalty_change += change * (values[s] + old[j])
             for p in range(columns.start[s], columns.start[s + _U(1)]):
@@ -203,8 +207,7 @@ def search_touched(columns, margin, values, slot, step, kind, penalty, accepted)
                 cost[touched[t]] = new_cost[t]
         else:
             nans += total_change != total_change
-            for j in range(l - 1, -1, -1):
-                values[_U(slot[k, j])] = old[j]
+            undo_row(values, slot, k, old)
     return nans
 
 
@@ -235,15 +238,18 @@ def search_all_rows(columns, margin, values, slot, step, kind, penalty, accepted
     b, l = margin.size, slot.shape[1]
     total = sum_losses(kind, margin)
     trial = np.empty(b)
+    drawn = np.full(values.size, -1, np.int64)
     old = np.empty(l)
     nans = 0
     for k in range(slot.shape[0]):
         trial[:] = margin
         penalty_change = 0.0
+        apply_row(values, slot, step, k, old)
         for j in range(l):
             s = slot[k, j]
-            old[j] = values[s]
-            values[s] = old[j] + step[k, j]
+            if drawn[s] == k:
+                continue
+            drawn[s] = k
             change = values[s] - old[j]
             penalty_change += change * (values[s] + old[j])
             add_column(columns, s, change, trial)
@@ -254,8 +260,7 @@ def search_all_rows(columns, margin, values, slot, step, kind, penalty, accepted
             margin, trial, total = trial, margin, new_total
         else:
             nans += total_change != total_change
-            for j in range(l - 1, -1, -1):
-                values[slot[k, j]] = old[j]
+            undo_row(values, slot, k, old)
     return nans
 
 

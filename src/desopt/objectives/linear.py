@@ -190,7 +190,12 @@ class LinearFunction(PointFunction):
 def _as_float_matrix(X: Any) -> Any:
     """C-ordered or CSR float64, without a copy where it is so already."""
     if sparse.issparse(X):
-        return X.astype(np.float64, copy=False)
+        X = X.astype(np.float64, copy=False)
+        if X.indices.dtype != np.int32 and max(X.nnz, X.shape[1]) < 2**31:
+            # one type of index, one compilation; and half the memory
+            small = X.data, X.indices.astype(np.int32), X.indptr.astype(np.int32)
+            X = type(X)(small, shape=X.shape, copy=False)
+        return X
     return np.ascontiguousarray(X, np.float64)
 
 
