@@ -28,9 +28,10 @@ lint: $(VENV)/.dev-installed ## check format, style and types
 
 bench: $(VENV)/.dev-installed ## run the benchmarks
 	@set -e; for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python "$$script"; done
+	$(BIN)/desopt bench
 
 clean: ## remove caches and outputs (the virtual environment stays)
-	rm -rf build dist desopt-demo .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf build dist desopt-demo desopt-bench .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find src tests examples benchmarks -type d -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 $(VENV)/.created:

@@ -85,6 +85,16 @@ def test_replay_writes_the_exact_point(run: tuple[Path, desopt.Result], tmp_path
     assert np.load(tmp_path / "x2").tobytes() == desopt.replay(path, round=2).tobytes()
 
 
+def test_replay_tells_of_a_torn_end(run: tuple[Path, desopt.Result], tmp_path: Path) -> None:
+    path, _ = run
+    torn = tmp_path / "torn.journal"
+    torn.write_bytes(path.read_bytes()[:-3])
+    done = call("replay", torn)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "rounds        5 (the file ends in the middle of another" in done.stdout
+    assert "x after round 5" in done.stdout
+
+
 def test_bad_usage_is_one_line_and_code_2(run: tuple[Path, desopt.Result]) -> None:
     path, _ = run
     assert "nope" in assert_one_line_error(call("nope"), 2)

@@ -13,14 +13,14 @@ PACKAGE = Path(desopt.__file__).parent
 
 # From the bottom up. A module may import from its own layer and from those below it.
 LAYERS = (
-    ("_version", "types", "rng"),
+    ("_version", "types", "bits", "jit", "rng"),
     ("kernels",),
-    ("samplers", "data"),
+    ("samplers", "data", "twins"),
     ("objectives",),
     ("algorithms",),
     ("engines", "journal", "history", "theory", "progress", "stopping"),
-    ("minimize",),
-    ("demo",),
+    ("arguments", "minimize"),
+    ("bench", "demo"),
     ("cli",),
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

@@ -29,7 +29,7 @@ _X = _RNG.standard_normal((60, 7))
 DATA = (_X, np.sign(_X @ _RNG.standard_normal(7)))
 SETTINGS: dict[str, Any] = {
     "workers": 4, "rounds": ROUNDS, "iterations": 6, "batch_size": 5, "seed": 3,
-    "engine": "serial", "progress": False,
+    "engine": "serial", "eval_every": 1, "progress": False,
 }  # fmt: skip
 
 

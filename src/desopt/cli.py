@@ -26,6 +26,7 @@ EXAMPLES = """\b
 Examples:
   desopt demo                             compare the methods on a real data set
   desopt demo --quick --out /tmp/demo     the same in a third of the time
+  desopt bench --quick                    the kernels beside plain NumPy
   desopt replay run.journal               what is in a journal
   desopt replay run.journal --round 50 --out x50.npy
                                           x after 50 rounds, for numpy.load
@@ -35,6 +36,12 @@ DEMO_EXAMPLES = """\b
 Examples:
   desopt demo
   desopt demo --quick --out /tmp/demo
+"""
+
+BENCH_EXAMPLES = """\b
+Examples:
+  desopt bench --quick
+  desopt bench --out /tmp/bench
 """
 
 REPLAY_EXAMPLES = """\b
@@ -106,6 +113,25 @@ def demo(
     from desopt import demo as demonstration
 
     demonstration.run(out, quick)
+
+
+@app.command(epilog=BENCH_EXAMPLES)
+def bench(
+    out: Annotated[
+        Path, typer.Option(file_okay=False, help="Folder for bench.json and bench.png.")
+    ] = Path("desopt-bench"),
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Only the comparison with NumPy, in half a minute.")
+    ] = False,
+    debug: Debug = False,
+) -> None:
+    """Time the kernels beside plain NumPy, in one run, on generated data.
+
+    Prints tables with ratios: per local iteration, against n, threads, memory, start-up.
+    """
+    from desopt.bench import report
+
+    report.run(out, quick)
 
 
 @app.command(epilog=REPLAY_EXAMPLES)

@@ -193,5 +193,8 @@ def restore_sampler(settings: dict[str, Any]) -> Sampler:
     values = dict(settings)
     name = values.pop("name")
     if name not in SAMPLERS:
-        raise ValueError(f"this run used a sampler of the user's own ({values}); pass it again")
+        raise ValueError(
+            f"this run used a sampler of the user's own ({values}); pass it again: "
+            "desopt.replay(journal, round, sampler=...)"
+        )
     return SAMPLERS[name](**values)

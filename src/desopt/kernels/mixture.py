@@ -134,7 +134,8 @@ def _collect(layout, rows, y, x, columns, table):
 def _longer(array, least):
     """The same array with room for at least this much."""
     out = np.empty(max(2 * array.size, least), array.dtype)
-    out[: array.size] = array
+    for j in range(array.size):  # a slice assignment would take seconds to compile
+        out[j] = array[j]
     return out
 
 
@@ -242,7 +243,8 @@ def search_all_rows(columns, margin, values, slot, step, kind, penalty, accepted
     old = np.empty(l)
     nans = 0
     for k in range(slot.shape[0]):
-        trial[:] = margin
+        for i in range(b):
+            trial[i] = margin[i]
         penalty_change = 0.0
         apply_row(values, slot, step, k, old)
         for j in range(l):
