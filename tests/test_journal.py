@@ -405,8 +405,8 @@ def test_how_it_is_run_is_not_configuration(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("module", "name", "value", "said"),
     [
-        ("desopt.minimize", "STREAM_VERSION", 99, "stream is 1 in the journal and 99"),
-        ("desopt.minimize", "__version__", "0.99.1", "desopt is '0.1' in the journal and '0.99'"),
+        ("desopt.loop", "STREAM_VERSION", 99, "stream is 1 in the journal and 99"),
+        ("desopt.loop", "__version__", "0.99.1", "desopt is '0.1' in the journal and '0.99'"),
         ("desopt.journal", "FORMAT_VERSION", 99, "format is 1 in the journal and 99"),
     ],
 )

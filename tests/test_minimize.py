@@ -296,10 +296,11 @@ def test_an_exception_in_fun_says_where_it_happened(tmp_path: Path) -> None:
 @pytest.mark.parametrize("method", desopt.METHODS)
 def test_nan_everywhere(method: str) -> None:
     """Nothing is accepted, everything is counted."""
-    fun = Counted(lambda x: math.nan)
+    fun, x0 = Counted(lambda x: math.nan), np.ones(3)
     with pytest.warns(RuntimeWarning, match=r"fun returned NaN \d+ times"):
-        result = run(fun, method=method, eval_every=0)
+        result = run(fun, x0, method=method, eval_every=0)
     assert result.x.tolist() == [1.0, 1.0, 1.0]
+    assert not np.shares_memory(result.x, x0)
     assert result.nan_count == result.nfev == fun.calls
     assert result.history["nans"][-1] == fun.calls
     assert f"{fun.calls} values were NaN" in result.message
@@ -327,6 +328,21 @@ def test_a_region_without_values_is_never_entered(method: str, bad: float) -> No
     if method not in TWO_POINT:  # which step over it, but not because of it
         assert result.x[0] < 1.2
     assert result.success
+
+
+def test_es_csa_takes_no_step_along_members_without_a_value() -> None:
+    """Only the first of seven has one, and three would be averaged."""
+    points = list[Floats]()
+
+    def fun(x: Floats) -> float:
+        points.append(x - 1.0)
+        return 1.0 if len(points) == 1 else math.nan
+
+    with pytest.warns(RuntimeWarning, match="fun returned NaN 6 times"):
+        result = run(fun, method="es-csa", workers=1, rounds=1, population=7, eval_every=0)
+    part = (result.x - 1.0) / points[0]
+    assert 0.5 < part[0] < 1.0  # the weight of the best
+    np.testing.assert_allclose(part, part[0], rtol=1e-12)
 
 
 @pytest.mark.parametrize("method", [name for name in desopt.METHODS if name != "es"])
@@ -503,7 +519,8 @@ def test_callbacks_see_every_row() -> None:
 )  # fmt: skip
 def test_eval_every(rounds: int, eval_every: int | None, evaluated: list[int]) -> None:
     fun = Counted()
-    result = run(fun, rounds=rounds, eval_every=eval_every)
+    # A target makes the default go by rounds alone, whatever the clock says.
+    result = run(fun, rounds=rounds, eval_every=eval_every, target=-1.0)
     assert [row["round"] for row in result.history.evaluated()] == evaluated
     assert [row["round"] for row in result.history if row["loss"] == row["loss"]] == evaluated
     assert result.nfev == rounds * 2 * 5
@@ -511,6 +528,22 @@ def test_eval_every(rounds: int, eval_every: int | None, evaluated: list[int]) -
     assert fun.calls == result.nfev + len(evaluated) + initial  # no search in these
     assert (result.initial_fun == 3.0) is bool(initial)
     assert math.isnan(result.initial_fun) is math.isnan(result.fun) is not initial
+
+
+def test_by_default_evaluating_takes_little_of_the_time() -> None:
+    """40 rows take 0.03 s here, and a minibatch none."""
+
+    def fun(x: Floats, batch: Floats) -> float:
+        time.sleep(0.03 * (len(batch) == 40))
+        return fit(x, batch)
+
+    seldom = run(fun, data=[X], rounds=10)
+    assert 1 <= len(seldom.history.evaluated()) <= 4
+    assert seldom.fun == fit(seldom.x, X)
+    for options in ({"eval_every": 1}, {"patience": 50}):  # asked for, or needed
+        often = run(fun, data=[X], rounds=10, **options)
+        assert len(often.history.evaluated()) == 10
+        np.testing.assert_array_equal(often.x, seldom.x)
 
 
 # --- what is reported ------------------------------------------------------------------------

@@ -157,7 +157,7 @@ def replay(
     import numpy as np
 
     from desopt import journal as journals
-    from desopt.minimize import replay as rebuild
+    from desopt.loop import replay as rebuild
 
     warnings.simplefilter("ignore", RuntimeWarning)  # of a torn end, which the summary tells
     if not journal.is_file():

@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from desopt.minimize import Result, minimize
+from desopt.loop import Result, minimize
 from desopt.types import FloatArray
 
 if TYPE_CHECKING:

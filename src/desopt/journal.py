@@ -75,16 +75,24 @@ class Journal:
 
         It appears under its name only when both are complete.
         """
-        fresh = path.with_name(path.name + ".new")
-        with open(fresh, "wb") as file:
-            file.write(MAGIC)
-            digest = b""
-            for kind, payload in ((b"H", _to_json(header)), (b"S", _pack_state(state))):
-                record, digest = _seal(kind, payload, digest)
-                file.write(record)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(fresh, path)
+        fresh = path.with_name(f"{path.name}.{os.getpid()}.new")
+        try:
+            with open(fresh, "wb") as file:
+                file.write(MAGIC)
+                digest = b""
+                for kind, payload in ((b"H", _to_json(header)), (b"S", _pack_state(state))):
+                    record, digest = _seal(kind, payload, digest)
+                    file.write(record)
+                file.flush()
+                os.fsync(file.fileno())
+            os.link(fresh, path)  # unlike a rename, never over another run's file
+        except FileExistsError:
+            raise JournalError(
+                f"{path} was made by another run in the meantime; give another file"
+            ) from None
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(fresh)
         return cls(_open_locked(path), digest)
 
     @classmethod
@@ -97,8 +105,7 @@ class Journal:
             file.close()
             raise
         if contents.torn:
-            file.truncate(contents.end)
-            os.fsync(file.fileno())
+            _cut(file, contents.end)
         return cls(file, contents.digest), contents
 
     def append(self, row: Row, answers: Sequence[Answer]) -> None:
@@ -115,8 +122,16 @@ class Journal:
             self._file.close()
 
     def _write(self, kind: bytes, payload: bytes) -> None:
-        record, self._digest = _seal(kind, payload, self._digest)
-        self._file.write(record)
+        record, digest = _seal(kind, payload, self._digest)
+        end = self._file.tell()
+        try:
+            left = memoryview(record)
+            while left:  # a full disk may take a part
+                left = left[self._file.write(left) :]
+        except OSError:
+            _cut(self._file, end)
+            raise
+        self._digest = digest
         # A killed process loses nothing that was written; fsync is for a machine that fails.
         if time.monotonic() - self._synced > _SYNC_SECONDS:
             os.fsync(self._file.fileno())
@@ -126,12 +141,13 @@ class Journal:
 def read(path: str | os.PathLike[str]) -> Contents:
     """Read and check a whole journal. Damage is an error, a torn tail only a warning."""
     data = Path(path).read_bytes()
-    if not data.startswith(MAGIC[:6]):
-        raise JournalError(f"{path} is not a desopt journal: it starts with {data[:8]!r}")
-    if data[: len(MAGIC)] != MAGIC:
+    magic = data[: len(MAGIC)]
+    if magic[:6] == MAGIC[:6] and magic[7:] == MAGIC[7:] and magic[6] != MAGIC[6]:
         raise JournalError(
-            f"{path} has journal format {data[6]}, this version of desopt reads {FORMAT_VERSION}"
+            f"{path} has journal format {magic[6]}, this version of desopt reads {MAGIC[6]}"
         )
+    if magic != MAGIC:
+        raise JournalError(f"{path} is not a desopt journal: it starts with {magic!r}")
     contents = Contents({}, end=len(MAGIC))
     for kind, payload, end, digest in _records(data, path, contents):
         contents.end, contents.digest = end, digest
@@ -152,25 +168,35 @@ def read(path: str | os.PathLike[str]) -> Contents:
     return contents
 
 
-def check_same_run(path: Path, header: Mapping[str, Any], mine: Mapping[str, Any]) -> None:
-    """Refuse to go on with another run's journal, saying which fields differ."""
-    for part, what in (("versions", "version"), ("config", "configuration")):
-        theirs, ours = flatten(header[part]), flatten(mine[part])
-        names = _STRICT if part == "versions" else sorted(theirs.keys() | ours.keys())
-        different = [
-            f"{name} is {theirs.get(name)!r} in the journal and {ours.get(name)!r} in this run"
-            for name in names
-            if theirs.get(name) != ours.get(name)
-        ]
-        if different:
-            raise JournalError(
-                f"{path} belongs to a run of another {what}: {'; '.join(different)}. "
-                "Use the same to resume it, or give another file to start anew"
-            )
+def check_versions(path: Path, header: Mapping[str, Any], mine: Mapping[str, Any]) -> None:
+    """Refuse a journal whose bits this version could not repeat."""
+    theirs, ours = header["versions"], mine
+    _refuse_differences(path, "version", _STRICT, theirs, ours)
 
 
-#: Versions that decide bits: with another one the run could not be repeated.
+def check_config(path: Path, header: Mapping[str, Any], mine: Mapping[str, Any]) -> None:
+    """Refuse to go on with another run's journal."""
+    theirs, ours = flatten(header["config"]), flatten(mine)
+    _refuse_differences(path, "configuration", sorted(theirs.keys() | ours.keys()), theirs, ours)
+
+
+#: Versions that decide bits.
 _STRICT = ("desopt", "format", "stream")
+
+
+def _refuse_differences(
+    path: Path, what: str, names: Sequence[str], theirs: Mapping[str, Any], ours: Mapping[str, Any]
+) -> None:
+    different = [
+        f"{name} is {theirs.get(name)!r} in the journal and {ours.get(name)!r} here"
+        for name in names
+        if theirs.get(name) != ours.get(name)
+    ]
+    if different:
+        raise JournalError(
+            f"{path} belongs to a run of another {what}: {'; '.join(different)}. "
+            "Use the same to go on with it, or give another file to start anew"
+        )
 
 
 def flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -323,6 +349,13 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
         at, shift = at + 1, shift + 7
         if byte < 128:
             return number, at
+
+
+def _cut(file: BinaryIO, end: int) -> None:
+    """Drop what is behind ``end`` and go on writing there."""
+    file.truncate(end)
+    file.seek(end)
+    os.fsync(file.fileno())
 
 
 def _open_locked(path: Path) -> BinaryIO:

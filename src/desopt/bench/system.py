@@ -83,7 +83,7 @@ def evaluation_share(rounds: int = 60) -> dict[str, float]:
     The paper's scale: N = 541,919 training rows and T = 542 rounds of M = 10, K = 500,
     b = 1000, here cut to fewer rounds of the same kind.
     """
-    from desopt.minimize import minimize
+    from desopt.loop import minimize
 
     X, y = Shape("rcv1-like", 47_236, 500, 70.0, rows=541_919).data()
     seconds = {}

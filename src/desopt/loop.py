@@ -253,7 +253,10 @@ class _Run:
                         ended = Status.CALLBACK, "stopped by a callback"
                 if self.history:
                     self._complete(self.history[-1], state)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, SystemError) as error:
+            # Ctrl-C inside a compiled kernel comes out as a SystemError caused by it.
+            if not isinstance(error.__cause__ or error, KeyboardInterrupt):
+                raise
             raise Interrupted(self._interrupted(state)) from None
         finally:
             self.engine.close()
@@ -336,7 +339,9 @@ class _Run:
             return None
         self.log, contents = journals.Journal.reopen(self.path)
         try:
-            journals.check_same_run(self.path, contents.header, self._header(x0))
+            header = self._header(x0)
+            journals.check_versions(self.path, contents.header, header["versions"])
+            journals.check_config(self.path, contents.header, header["config"])
         except JournalError:
             self.log.close()
             raise
@@ -348,13 +353,7 @@ class _Run:
     def _header(self, x0: FloatArray) -> dict[str, Any]:
         job = self.job
         return {
-            "versions": {
-                "desopt": ".".join(__version__.split(".")[:2]),
-                "format": journals.FORMAT_VERSION,
-                "stream": STREAM_VERSION,
-                "numpy": np.__version__,
-                "python": platform.python_version(),
-            },
+            "versions": versions(),
             "config": {
                 "method": job.algorithm.settings(),
                 "objective": job.objective.settings(),
@@ -397,6 +396,17 @@ class _Run:
         )
 
 
+def versions() -> dict[str, Any]:
+    """What a journal's header says of the software; the first three decide bits."""
+    return {
+        "desopt": ".".join(__version__.split(".")[:2]),
+        "format": journals.FORMAT_VERSION,
+        "stream": STREAM_VERSION,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+    }
+
+
 def _number(value: float | None) -> float:
     """JSON has no NaN."""
     return math.nan if value is None else value
@@ -416,6 +426,7 @@ def replay(
     A run with a sampler of the user's own needs it again here.
     """
     contents = journals.read(journal)
+    journals.check_versions(Path(journal), contents.header, versions())
     done = len(contents.rows)
     if round is not None and not 0 <= round <= done:
         raise ValueError(f"round must be 0 to {done}, the rounds in {journal}; got {round!r}")
