@@ -386,8 +386,8 @@ def test_compiled_sparse_search(loss: str, layout: str, penalty: float) -> None:
     compared = taken = 0
     for seed in range(20):
         compiled, generic, x = both(loss, layout, seed, penalty)
-        index, z = rng.mixture_block(seed, 0, 0, 60, 4, x.size, gaussian=seed % 2 == 0)
-        step = 0.3 * z
+        stream = rng.Stream(seed, 0, 0, 0, rng.Purpose.COORDINATE)
+        index, step = rng.mixture_block(stream, np.full(60, 0.3), 4, x.size, gaussian=seed % 2 == 0)
         found, expected = (f.search_sparse(index, step) for f in (compiled, generic))
         steps = list(zip(index, step, strict=True))
         same = check_decisions(found, expected, generic, x, steps)
@@ -458,8 +458,8 @@ def test_the_loop_for_sparse_steps_is_the_general_one(size: int) -> None:
     for seed in range(10):
         _, fast, _ = both("nsvm", "dense", seed, 0.1)
         _, general, x = both("nsvm", "dense", seed, 0.1)
-        index, step = rng.mixture_block(seed, 0, 0, 50, size, x.size, gaussian=True)
-        step *= 0.1
+        stream = rng.Stream(seed, 0, 0, 0, rng.Purpose.COORDINATE)
+        index, step = rng.mixture_block(stream, np.full(50, 0.1), size, x.size, gaussian=True)
         found = fast.search_sparse(index, step)
         assert found.tolist() == general.search(zip(index, step, strict=True), 50).tolist()
         assert bits(fast.point) == bits(general.point)

@@ -9,7 +9,7 @@ import time
 import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -74,6 +74,7 @@ class Child:
     popen: subprocess.Popen[str]
     errors: Path
     lines: list[str] = field(default_factory=list)
+    family: list[psutil.Process] = field(default_factory=list)
 
     def follow(self) -> None:
         assert self.popen.stdout is not None
@@ -102,9 +103,9 @@ class Child:
         """The processes it has started, once there are so many."""
         end = time.monotonic() + 60
         while time.monotonic() < end:
-            found = psutil.Process(self.popen.pid).children(recursive=True)
-            if len(found) >= count:
-                return list(found)
+            self.family = psutil.Process(self.popen.pid).children(recursive=True)
+            if len(self.family) >= count:
+                return self.family
             time.sleep(0.002)
         raise TimeoutError("children")
 
@@ -134,8 +135,12 @@ def started(folder: Path, engine: str, journal: Path) -> Iterator[Child]:
             popen.wait(60)
         finally:
             popen.kill()
-            reader.join(30)
-            assert not reader.is_alive(), "a process that the run started has outlived it"
+            reader.join(15)
+            outlived = reader.is_alive()
+            for process in child.family:  # a failing test must not leave them either
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
+            assert not outlived, "a process that the run started has outlived it"
 
 
 def finish(folder: Path, engine: str, journal: Path) -> str:
@@ -241,9 +246,9 @@ def test_killed_parent_leaves_no_process_and_no_shared_memory(tmp_path: Path, en
 
 def interrupt(child: Child) -> list[psutil.Process]:
     """SIGINT to the process group, as a terminal sends it; the processes there were."""
-    processes = psutil.Process(child.popen.pid).children(recursive=True)
+    processes = child.children(0)
     os.killpg(child.popen.pid, signal.SIGINT)
-    return list(processes)
+    return processes
 
 
 @pytest.mark.parametrize("engine", ["serial", "threads", "processes"])

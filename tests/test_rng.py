@@ -192,7 +192,8 @@ def test_asking_for_fewer_gives_the_beginning(s: Stream) -> None:
 
 def test_a_round_of_mixture_draws_is_made_of_single_streams() -> None:
     for normal in (False, True):
-        index, z = rng.mixture_block(9, 2, 3, 5, 7, 1000, normal)
+        of_round = Stream(9, 2, 3, 0, Purpose.COORDINATE)
+        index, z = rng.mixture_block(of_round, np.ones(5), 7, 1000, normal)
         for k in range(5):
             s = Stream(9, 2, 3, k, Purpose.COORDINATE)
             np.testing.assert_array_equal(index[k], rng.integers(s, 7, 1000))
@@ -233,7 +234,8 @@ def test_integers_are_uniform(high: int) -> None:
 
 @pytest.mark.parametrize("n", [2, 3, 16, 1000])
 def test_signs_are_independent_of_coordinates(n: int) -> None:
-    index, sign = rng.mixture_block(3, 0, 1, 100_000, 8, n, gaussian=False)
+    of_round = Stream(3, 0, 1, 0, Purpose.COORDINATE)
+    index, sign = rng.mixture_block(of_round, np.ones(100_000), 8, n, gaussian=False)
     assert set(np.unique(sign)) == {-1.0, 1.0}
     assert stats.binomtest(int((sign > 0).sum()), sign.size).pvalue > LIMIT
     table = np.array([np.bincount(index[sign == z], minlength=n) for z in (-1.0, 1.0)])
@@ -419,8 +421,8 @@ def test_tails(ten_million: Floats) -> None:
 
 def test_first_normals_of_many_streams() -> None:
     """Across iterations, not along one stream."""
-    z = np.empty((500_000, 3))
-    rng.fill_normal_rows(z, *Stream(1, 0, 0, 0, Purpose.NORMAL).key())
+    of_round = Stream(1, 0, 0, 0, Purpose.NORMAL)
+    _, z = rng.mixture_block(of_round, np.ones(500_000), 3, 10, gaussian=True)
     for column in z.T:
         assert stats.chisquare(
             np.bincount((stats.norm.cdf(column) * 500).astype(np.int64), minlength=500)

@@ -141,7 +141,8 @@ def test_a_coordinate_drawn_again_adds_up() -> None:
 )
 def test_a_round_drawn_at_once_is_the_same(mixture: type, normal: bool, l: int) -> None:
     n, key = 17, Key(2**63 + 5, 3, 2)
-    index, z = rng.mixture_block(*key, 6, l, n, normal)
+    stream = rng.Stream(*key, 0, rng.Purpose.COORDINATE)
+    index, z = rng.mixture_block(stream, np.ones(6), l, n, normal)
     for k in range(6):
         coordinates, values = mixture(l=l).vector(key, k, n)
         assert coordinates.tolist() == index[k].tolist()

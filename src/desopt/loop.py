@@ -254,8 +254,7 @@ class _Run:
                 if self.history:
                     self._complete(self.history[-1], state)
         except (KeyboardInterrupt, SystemError) as error:
-            # Ctrl-C inside a compiled kernel comes out as a SystemError caused by it.
-            if not isinstance(error.__cause__ or error, KeyboardInterrupt):
+            if not _is_interrupt(error):
                 raise
             raise Interrupted(self._interrupted(state)) from None
         finally:
@@ -394,6 +393,13 @@ class _Run:
             nan_count=nans,
             history=self.history,
         )
+
+
+def _is_interrupt(error: BaseException | None) -> bool:
+    """Whether it was Ctrl-C; from inside a compiled kernel it comes wrapped in SystemErrors."""
+    while isinstance(error, SystemError):
+        error = error.__cause__
+    return isinstance(error, KeyboardInterrupt)
 
 
 def versions() -> dict[str, Any]:

@@ -64,6 +64,10 @@ class Stream:
     iteration: int
     purpose: Purpose
 
+    def of(self, purpose: Purpose) -> Stream:
+        """The same worker, round and iteration, for another purpose."""
+        return Stream(self.seed, self.round, self.worker, self.iteration, purpose)
+
     def key(self) -> tuple[np.uint64, np.uint64, np.uint64, np.uint64, np.uint64]:
         """(counter words 1, 2, 3, key words 0, 1), as the kernels take them."""
         return (
@@ -82,9 +86,9 @@ def words(stream: Stream, count: int) -> NDArray[np.uint64]:
     return out
 
 
-def normals(stream: Stream, count: int) -> FloatArray:
-    """``count`` standard normal numbers."""
-    out = np.empty(count)
+def normals(stream: Stream, count: int, out: FloatArray | None = None) -> FloatArray:
+    """``count`` standard normal numbers, in ``out`` if given."""
+    out = np.empty(count) if out is None else out
     fill_normals(out, *stream.key())
     return out
 
@@ -105,16 +109,18 @@ def generator(stream: Stream) -> np.random.Generator:
 
 
 def mixture_block(
-    seed: int, round: int, worker: int, iterations: int, l: int, n: int, gaussian: bool
+    stream: Stream, scale: FloatArray, l: int, n: int, gaussian: bool
 ) -> tuple[IndexArray, FloatArray]:
-    """The mixture draws of a worker's round: coordinates r and values z, both K x l."""
-    index = np.empty((iterations, l), np.int64)
-    z = np.empty((iterations, l))
-    c1, c2, c3, k0, k1 = Stream(seed, round, worker, 0, Purpose.COORDINATE).key()
-    fill_coordinates(index, z, n, c1, c2, c3, k0, k1)
+    """The mixture steps of a worker's round: coordinates r and scale[k] z, both K x l.
+
+    The arrays are column-major: the streams of all iterations are drawn side by side.
+    """
+    index = np.empty((l, scale.size), np.int64).T
+    step = np.empty((l, scale.size)).T
+    fill_coordinates(index, step, scale, n, *stream.of(Purpose.COORDINATE).key())
     if gaussian:
-        fill_normal_rows(z, *Stream(seed, round, worker, 0, Purpose.NORMAL).key())
-    return index, z
+        fill_mixture_normals(step, scale, *stream.of(Purpose.NORMAL).key())
+    return index, step
 
 
 # --- kernels ---------------------------------------------------------------------------------
@@ -240,28 +246,37 @@ def fill_integers(out, high, c1, c2, c3, k0, k1):
 
 
 @exact
-def fill_coordinates(index, sign, n, c1, c2, c3, k0, k1):
-    """Row k: l coordinates of iteration k, and a sign from the lowest bit of each word.
+def fill_coordinates(index, step, scale, n, c1, c2, c3, k0, k1):
+    """Row k: l coordinates of iteration k, and +-scale[k] by the lowest bit of each word.
 
     The coordinate is decided by the high bits, so the sign is independent of it.
     """
     h = _U(n)
-    iterations, l = index.shape
-    for k in range(iterations):
-        for j in range((l + 1) // 2):
-            a, b, c, d = philox(_U(j), c1, c2, c3 | _U(k), k0, k1)
-            index[k, 2 * j] = _below(h, a | (b << _32))
-            sign[k, 2 * j] = 1.0 if a & _ONE else -1.0
-            if 2 * j + 1 < l:
-                index[k, 2 * j + 1] = _below(h, c | (d << _32))
-                sign[k, 2 * j + 1] = 1.0 if c & _ONE else -1.0
+    l = index.shape[1]
+    for j in range(0, l, 2):
+        for k in range(scale.size):  # the inner loop, since it is the one that vectorises
+            a, b, _c, _d = philox(_U(j >> 1), c1, c2, c3 | _U(k), k0, k1)
+            index[k, j] = _below(h, a | (b << _32))
+            step[k, j] = scale[k] if a & _ONE else -scale[k]
+        if j + 1 < l:
+            for k in range(scale.size):
+                _a, _b, c, d = philox(_U(j >> 1), c1, c2, c3 | _U(k), k0, k1)
+                index[k, j + 1] = _below(h, c | (d << _32))
+                step[k, j + 1] = scale[k] if c & _ONE else -scale[k]
 
 
 @exact
-def fill_normal_rows(out, c1, c2, c3, k0, k1):
-    """Row k: the first normal numbers of iteration k."""
-    for k in range(out.shape[0]):
-        fill_normals(out[k], c1, c2, c3 | _U(k), k0, k1)
+def fill_mixture_normals(step, scale, c1, c2, c3, k0, k1):
+    """Row k: scale[k] times the first l normal numbers of iteration k."""
+    l = step.shape[1]
+    for j in range(0, l, 2):  # numbers j and j + 1 are one pair of block j // 4
+        for k in range(scale.size):
+            a, b, c, d = philox(_U(j >> 2), c1, c2, c3 | _U(k), k0, k1)
+            second = (j & 2) != 0
+            z0, z1 = _normal_pair(c if second else a, d if second else b)
+            step[k, j] = scale[k] * z0
+            if j + 1 < l:
+                step[k, j + 1] = scale[k] * z1
 
 
 @exact

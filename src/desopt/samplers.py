@@ -51,7 +51,7 @@ class Sampler(ABC):
 
     def search(self, f: LocalFunction, alpha: FloatArray, key: Key) -> BoolArray:
         """Run the K iterations of Algorithm 2 or 3 (lines 7-14) on f; say which were accepted."""
-        return f.search(self._steps(alpha, key, f.point.size), alpha.size)
+        return f.search(self._steps(alpha, key, f.size), alpha.size)
 
     def replay(self, v: FloatArray, alpha: FloatArray, accepted: BoolArray, key: Key) -> None:
         """Take v from x to v_K by the accepted steps, in place."""
@@ -115,7 +115,7 @@ class _Mixture(Sampler):
         return index, math.sqrt(n / self.l) * z
 
     def search(self, f: LocalFunction, alpha: FloatArray, key: Key) -> BoolArray:
-        return f.search_sparse(*self._block(alpha, key, f.point.size))
+        return f.search_sparse(*self._block(alpha, key, f.size))
 
     def replay(self, v: FloatArray, alpha: FloatArray, accepted: BoolArray, key: Key) -> None:
         replay_sparse(v, *self._block(alpha, key, v.size), accepted)
@@ -130,9 +130,9 @@ class _Mixture(Sampler):
 
     def _block(self, alpha: FloatArray, key: Key, n: int) -> tuple[IndexArray, FloatArray]:
         """All K steps of a round at once: coordinates and alpha_k sqrt(n/l) z, K x l."""
-        index, z = rng.mixture_block(*key, alpha.size, self.l, n, self.gaussian)
-        z *= (alpha * math.sqrt(n / self.l))[:, None]
-        return index, z
+        stream = Stream(*key, 0, Purpose.COORDINATE)
+        scale = alpha * math.sqrt(n / self.l)
+        return rng.mixture_block(stream, scale, self.l, n, self.gaussian)
 
 
 @dataclass(frozen=True)

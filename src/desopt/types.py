@@ -77,6 +77,7 @@ class LocalFunction(Protocol):
     objective may compile them. All three searches leave the final point in ``point``.
     """
 
+    size: int  # n
     rows: int
     evaluations: int
     nans: int

@@ -52,24 +52,19 @@ class _FedZO(TwoPointSettings):
     def work(self, task: Task, local: Local, worker: int) -> Answer:
         t, alpha = task.round, self.step_sizes(task.round)
         f = local.minibatch(task.x, t)
-        g = np.zeros(self.estimates)
-        used = []
+        g, u = np.zeros(self.estimates), np.empty_like(task.x)
+        evaluations = samples = nans = 0
         for k in range(self.estimates):
             if self.new_minibatch and k > 0:
-                used.append(f)
                 f = local.minibatch(f.point, t, k)
-            u = rng.normals(Stream(self.seed, t, worker, k, Purpose.NORMAL), task.x.size)
+            rng.normals(Stream(self.seed, t, worker, k, Purpose.NORMAL), u.size, out=u)
             g[k] = slope(f, u, self.radius, k)
             f.shift(u, -(alpha[k] * g[k]))
-        used.append(f)
-        return Answer(
-            worker,
-            pack_scalars(g),
-            evaluations=sum(f.evaluations for f in used),
-            samples=sum(f.evaluations * f.rows for f in used),
-            nans=sum(f.nans for f in used),
-            point=f.point,
-        )
+            evaluations += f.evaluations
+            samples += f.evaluations * f.rows
+            nans += f.nans
+            f.evaluations = f.nans = 0
+        return Answer(worker, pack_scalars(g), evaluations, samples, nans, point=f.point)
 
     def merge(self, state: FedState, answers: Sequence[Answer]) -> FedState:
         x, alpha = state.x, self.step_sizes(state.round)

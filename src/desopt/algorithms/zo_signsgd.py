@@ -44,11 +44,13 @@ class ZOSignSGD(TwoPointSettings):
         return Task(state.round, state.x)
 
     def work(self, task: Task, local: Local, worker: int) -> Answer:
-        g, total = np.zeros(self.estimates), np.zeros_like(task.x)
+        g, u = np.zeros(self.estimates), np.empty_like(task.x)
+        total = np.zeros_like(task.x)
         evaluations = samples = nans = 0
         for k in range(self.estimates):
             f = local.minibatch(task.x, task.round, k)
-            u = rng.normals(Stream(self.seed, task.round, worker, k, Purpose.NORMAL), task.x.size)
+            stream = Stream(self.seed, task.round, worker, k, Purpose.NORMAL)
+            rng.normals(stream, u.size, out=u)
             g[k] = slope(f, u, self.radius, k)
             add_scaled(total, g[k], u)
             evaluations += f.evaluations

@@ -21,7 +21,7 @@ from desopt.bench import baselines
 from desopt.data import Rows
 from desopt.objectives import LinearModel, WorkerData
 from desopt.twins import dense_twin, sparse_twin
-from desopt.types import FloatArray
+from desopt.types import FloatArray, Task
 
 BATCH = 1000
 
@@ -99,9 +99,16 @@ def worker_round(shape: Shape, method: str, loss: str = "lr") -> tuple[Callable[
     model = LinearModel(loss)
     (shard,) = model.prepare([Rows((X, y))])
     local = WorkerData(model, shard, 0, 0, BATCH)  # type: ignore[arg-type]
-    task = algorithm.plan(algorithm.init(np.zeros(shape.n)))
-    count = population if method == "es-csa" else shape.iterations
-    return partial(algorithm.work, task, local, 0), count
+    # Rounds in a row, each with a minibatch of its own, as a worker does them: short rounds
+    # would otherwise be timed with whatever the other side left in the caches.
+    x = np.zeros(shape.n)
+    tasks = [Task(t, x, (1.0,)) for t in range(20 if method in ("des-mr", "des-mg") else 1)]
+
+    def rounds() -> None:
+        for task in tasks:
+            algorithm.work(task, local, 0)
+
+    return rounds, len(tasks) * (population if method == "es-csa" else shape.iterations)
 
 
 def baseline_round(shape: Shape, name: str, loss: str = "lr") -> tuple[Callable[[], Any], int]:

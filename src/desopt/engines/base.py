@@ -59,10 +59,14 @@ class Job:
 
     def time_of_a_value(self, x: FloatArray) -> float:
         """Seconds that one value on a minibatch takes; the first call, of two, is to warm up."""
-        f = self._local(0).minibatch(x, 0)
-        f.value()
-        began = time.perf_counter()
-        f.value()
+        try:
+            f = self._local(0).minibatch(x, 0)
+            f.value()
+            began = time.perf_counter()
+            f.value()
+        except ObjectiveError as error:
+            error.worker, error.round = 0, 0
+            raise
         return time.perf_counter() - began
 
     def _local(self, worker: int) -> WorkerData:

@@ -49,9 +49,9 @@ def _pick(
     if jobs == 1:
         return "serial", "one core or one worker"
     try:
-        cloudpickle.dumps(job.objective)
+        cloudpickle.dumps((job.objective, job.algorithm, [s for s in job.shards if not s.arrays]))
     except Exception as error:
-        return "serial", f"fun cannot be sent to a process ({type(error).__name__})"
+        return "serial", f"fun or data cannot be sent to a process ({error})"
     seconds = job.time_of_a_value(x0)
     round_seconds = seconds * job.algorithm.iterations * job.workers  # type: ignore[attr-defined]
     saved = rounds * (round_seconds * (1 - 1 / jobs) - _ROUND) - _START

@@ -65,7 +65,13 @@ class Processes:
 
     def start(self, job: Job) -> None:
         self._job = job
-        self._message, arrays_fd = share(job)
+        try:
+            self._message, arrays_fd = share(job)
+        except Exception as error:
+            raise TypeError(
+                f"fun, setup, sampler or a loader cannot be sent to a process: {error}. Make what "
+                "cannot be sent in setup(), or use engine='threads' or 'serial'"
+            ) from error
         slots = job.workers if job.handover else 0
         buffer_fd = anonymous_file(8 * job.n * (1 + slots))
         life_read, life_write = os.pipe()

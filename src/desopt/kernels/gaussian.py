@@ -10,9 +10,10 @@ from __future__ import annotations
 import numpy as np
 
 from desopt.jit import exact, sums
-from desopt.kernels.layouts import row_dot, rows_dot_four, signed_batch
+from desopt.kernels.layouts import fill_margins, rows_dot_four, signed_batch
 from desopt.kernels.linear import dot
 from desopt.kernels.losses import sum_losses
+from desopt.kernels.lowlevel import unpack_lanes
 from desopt.rng import fill_normal_lanes
 
 LANES = 4
@@ -20,33 +21,16 @@ _ROWS = 1024  # rows per step of a pass over many
 _BLOCKS = 64  # Philox blocks per step: the numbers stay in the first-level cache
 
 
-@sums
+@exact
 def draw_four(u, v, vu, uu, lanes, c1, c2, c3, k0, k1):
     """u[:, g] = normals of iteration k + g; vu[g] = v^T u_g; uu[g] = u_g^T u_g."""
     n = v.size
-    vu0, vu1, vu2, vu3 = 0.0, 0.0, 0.0, 0.0
-    uu0, uu1, uu2, uu3 = 0.0, 0.0, 0.0, 0.0
+    for g in range(LANES):
+        vu[g] = 0.0
+        uu[g] = 0.0
     for first in range(0, n, 4 * _BLOCKS):
         fill_normal_lanes(lanes, first // 4, c1, c2, c3, k0, k1)
-        for j in range(min(4 * _BLOCKS, n - first)):
-            at = LANES * (j >> 2)
-            a, b = lanes[j & 3, at], lanes[j & 3, at + 1]
-            c, d = lanes[j & 3, at + 2], lanes[j & 3, at + 3]
-            u[first + j, 0] = a
-            u[first + j, 1] = b
-            u[first + j, 2] = c
-            u[first + j, 3] = d
-            x = v[first + j]
-            vu0 += x * a
-            vu1 += x * b
-            vu2 += x * c
-            vu3 += x * d
-            uu0 += a * a
-            uu1 += b * b
-            uu2 += c * c
-            uu3 += d * d
-    vu[0], vu[1], vu[2], vu[3] = vu0, vu1, vu2, vu3
-    uu[0], uu[1], uu[2], uu[3] = uu0, uu1, uu2, uu3
+        unpack_lanes(lanes, min(4 * _BLOCKS, n - first), u, first, v, vu, uu)
 
 
 @sums
@@ -89,8 +73,7 @@ def search_gaussian(layout, rows, y, v, alpha, kind, penalty, accepted, c1, c2, 
     change = np.empty((b, LANES))
     vu, uu, cross = np.empty(LANES), np.empty(LANES), np.empty(LANES)
     margin, trial = np.empty(b), np.empty(b)
-    for i in range(b):
-        margin[i] = row_dot(batch, i, v)
+    fill_margins(layout, rows, y, v, margin)
     total = sum_losses(kind, margin)
     nans = 0
     for first in range(0, alpha.size, LANES):
@@ -123,8 +106,7 @@ def values_around(layout, rows, y, x, scale, kind, penalty, out, c1, c2, c3, k0,
     lanes = np.empty((4, LANES * _BLOCKS))
     xu, uu = np.empty(LANES), np.empty(LANES)
     margin = np.empty(b)
-    for i in range(b):
-        margin[i] = y[rows[i]] * row_dot(layout, rows[i], x)
+    fill_margins(layout, rows, y, x, margin)
     change = np.empty((min(b, _ROWS), LANES))
     trial = np.empty(min(b, _ROWS))
     xx = dot(x, x)

@@ -13,10 +13,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba.extending import overload
 
-from desopt.jit import FUSED, SUMS
-from desopt.kernels.lanes import dot_lanes
+from desopt.jit import SUMS, exact, fused
+from desopt.kernels.lowlevel import dot_lanes, prefetch
 
 _U = np.uint64
+
+#: How many rows ahead to ask for.
+AHEAD = 4
 
 
 class Dense(NamedTuple):
@@ -33,77 +36,100 @@ class Csr(NamedTuple):
     data: Any
 
 
-def row_dot(layout, i, x):
-    """z_i^T x."""
+@exact
+def fetch_row(indptr, indices, data, i):
+    """Ask for row i, which will be read soon: rows of a batch are all over the data."""
+    begin, end = np.int64(indptr[i]), np.int64(indptr[i + 1])
+    for p in range(begin, end, 8):  # 8 numbers, or 16 indices, are a cache line
+        prefetch(data, p)
+    for p in range(begin, end, 16):
+        prefetch(indices, p)
 
 
-@overload(row_dot, jit_options=SUMS)
-def _row_dot(layout, i, x):
+def fill_margins(layout, rows, y, x, out):
+    """out[t] = y_i z_i^T x for i = rows[t]."""
+
+
+@overload(fill_margins, jit_options=SUMS)
+def _fill_margins(layout, rows, y, x, out):
     if layout.instance_class is Dense:
 
-        def dense(layout, i, x):
-            total = 0.0
-            for j in range(x.size):
-                total += layout.values[i, j] * x[j]
-            return total
+        def dense(layout, rows, y, x, out):
+            values = layout.values
+            for t in range(rows.size):
+                i = rows[t]
+                total = 0.0
+                for j in range(x.size):
+                    total += values[i, j] * x[j]
+                out[t] = y[i] * total
 
         return dense
-    return lambda layout, i, x: _csr_dot(layout, i, x)
+    return lambda layout, rows, y, x, out: _csr_margins(
+        layout.indptr, layout.indices, layout.data, rows, y, x, out
+    )
 
 
-def _csr_dot(layout, i, x):
-    """Two running sums, so that one addition need not wait for the other."""
+@fused
+def _csr_margins(indptr, indices, data, rows, y, x, out):
+    for t in range(rows.size):
+        i = rows[t]
+        fetch_row(indptr, indices, data, rows[min(t + AHEAD, rows.size - 1)])
+        begin, end = _U(indptr[i]), _U(indptr[i + 1])
+        pairs = begin + ((end - begin) & ~_U(1))
+        even, odd = 0.0, 0.0  # two sums, so that one addition need not wait for the other
+        for p in range(begin, pairs, _U(2)):
+            even += data[p] * x[_U(indices[p])]
+            odd += data[p + _U(1)] * x[_U(indices[p + _U(1)])]
+        if pairs != end:
+            even += data[pairs] * x[_U(indices[pairs])]
+        out[t] = y[i] * (even + odd)
 
 
-@overload(_csr_dot, jit_options=FUSED)
-def _csr_dot_impl(layout, i, x):
-    def csr(layout, i, x):
-        even, odd = 0.0, 0.0
-        begin, end = layout.indptr[i], layout.indptr[i + 1]
-        for p in range(begin, end - 1, 2):
-            even += layout.data[p] * x[_U(layout.indices[p])]
-            odd += layout.data[p + 1] * x[_U(layout.indices[p + 1])]
-        if (end - begin) & 1:
-            even += layout.data[end - 1] * x[_U(layout.indices[end - 1])]
-        return even + odd
-
-    return csr
+def fill_margins_two(layout, rows, y, x, u, of_x, of_u):
+    """The margins of two vectors, reading every row once."""
 
 
-def row_dot_two(layout, i, x, u):
-    """z_i^T x and z_i^T u, reading the row once."""
-
-
-@overload(row_dot_two, jit_options=SUMS)
-def _row_dot_two(layout, i, x, u):
+@overload(fill_margins_two, jit_options=SUMS)
+def _fill_margins_two(layout, rows, y, x, u, of_x, of_u):
     if layout.instance_class is Dense:
 
-        def dense(layout, i, x, u):
-            zx, zu = 0.0, 0.0
-            for j in range(x.size):
-                zx += layout.values[i, j] * x[j]
-                zu += layout.values[i, j] * u[j]
-            return zx, zu
+        def dense(layout, rows, y, x, u, of_x, of_u):
+            values = layout.values
+            for t in range(rows.size):
+                i = rows[t]
+                zx, zu = 0.0, 0.0
+                for j in range(x.size):
+                    zx += values[i, j] * x[j]
+                    zu += values[i, j] * u[j]
+                of_x[t] = y[i] * zx
+                of_u[t] = y[i] * zu
 
         return dense
-    return lambda layout, i, x, u: _csr_dot_two(layout, i, x, u)
+    return lambda layout, rows, y, x, u, of_x, of_u: _csr_margins_two(
+        layout.indptr, layout.indices, layout.data, rows, y, x, u, of_x, of_u
+    )
 
 
-def _csr_dot_two(layout, i, x, u):
-    """One sum for each vector."""
-
-
-@overload(_csr_dot_two, jit_options=FUSED)
-def _csr_dot_two_impl(layout, i, x, u):
-    def csr(layout, i, x, u):
-        zx, zu = 0.0, 0.0
-        for p in range(layout.indptr[i], layout.indptr[i + 1]):
-            j = _U(layout.indices[p])
-            zx += layout.data[p] * x[j]
-            zu += layout.data[p] * u[j]
-        return zx, zu
-
-    return csr
+@fused
+def _csr_margins_two(indptr, indices, data, rows, y, x, u, of_x, of_u):
+    for t in range(rows.size):
+        i = rows[t]
+        fetch_row(indptr, indices, data, rows[min(t + AHEAD, rows.size - 1)])
+        begin, end = _U(indptr[i]), _U(indptr[i + 1])
+        pairs = begin + ((end - begin) & ~_U(1))
+        x0, x1, u0, u1 = 0.0, 0.0, 0.0, 0.0
+        for p in range(begin, pairs, _U(2)):
+            one, two = _U(indices[p]), _U(indices[p + _U(1)])
+            x0 += data[p] * x[one]
+            u0 += data[p] * u[one]
+            x1 += data[p + _U(1)] * x[two]
+            u1 += data[p + _U(1)] * u[two]
+        if pairs != end:
+            one = _U(indices[pairs])
+            x0 += data[pairs] * x[one]
+            u0 += data[pairs] * u[one]
+        of_x[t] = y[i] * (x0 + x1)
+        of_u[t] = y[i] * (u0 + u1)
 
 
 def rows_dot_four(layout, rows, u, out):
@@ -124,9 +150,9 @@ def _rows_dot_four(layout, rows, u, out):
         return dense
 
     def csr(layout, rows, u, out):
+        indptr, indices, data = layout.indptr, layout.indices, layout.data
         for t in range(rows.size):
-            begin, end = layout.indptr[rows[t]], layout.indptr[rows[t] + 1]
-            dot_lanes(layout.data, layout.indices, begin, end, 0, u, out, t)
+            dot_lanes(data, indices, indptr[rows[t]], indptr[rows[t] + 1], 0, u, out, t)
 
     return csr
 
@@ -140,26 +166,31 @@ def _signed_batch(layout, rows, y):
     if layout.instance_class is Dense:
 
         def dense(layout, rows, y):
-            n = layout.values.shape[1]
+            given = layout.values
+            n = given.shape[1]
             values = np.empty((rows.size, n))
-            for i in range(rows.size):
+            for t in range(rows.size):
+                i = rows[t]
                 for j in range(n):
-                    values[i, j] = y[rows[i]] * layout.values[rows[i], j]
+                    values[t, j] = y[i] * given[i, j]
             return Dense(values)
 
         return dense
 
     def csr(layout, rows, y):
+        from_ptr, from_indices, from_data = layout.indptr, layout.indices, layout.data
         indptr = np.zeros(rows.size + 1, np.int64)
-        for i in range(rows.size):
-            indptr[i + 1] = indptr[i] + layout.indptr[rows[i] + 1] - layout.indptr[rows[i]]
-        indices = np.empty(indptr[-1], layout.indices.dtype)
+        for t in range(rows.size):
+            indptr[t + 1] = indptr[t] + from_ptr[rows[t] + 1] - from_ptr[rows[t]]
+        indices = np.empty(indptr[-1], from_indices.dtype)
         data = np.empty(indptr[-1])
-        for i in range(rows.size):
-            shift = layout.indptr[rows[i]] - indptr[i]
-            for p in range(indptr[i], indptr[i + 1]):
-                indices[p] = layout.indices[p + shift]
-                data[p] = y[rows[i]] * layout.data[p + shift]
+        for t in range(rows.size):
+            i = rows[t]
+            fetch_row(from_ptr, from_indices, from_data, rows[min(t + AHEAD, rows.size - 1)])
+            shift = _U(from_ptr[i] - indptr[t])
+            for p in range(_U(indptr[t]), _U(indptr[t + 1])):
+                indices[p] = from_indices[p + shift]
+                data[p] = y[i] * from_data[p + shift]
         return Csr(indptr, indices, data)
 
     return csr

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from desopt.jit import exact, sums
-from desopt.kernels.layouts import row_dot, row_dot_two
+from desopt.kernels.layouts import fill_margins, fill_margins_two
 from desopt.kernels.losses import sum_losses
 
 _BLOCK = 1024  # rows per step of a pass over many
@@ -26,11 +26,9 @@ def objective_value(layout, rows, y, x, kind, penalty):
     total = 0.0
     margin = np.empty(min(_BLOCK, rows.size))
     for first in range(0, rows.size, _BLOCK):
-        count = min(_BLOCK, rows.size - first)
-        for t in range(count):
-            i = rows[first + t]
-            margin[t] = y[i] * row_dot(layout, i, x)
-        total += sum_losses(kind, margin[:count])
+        part = rows[first : first + _BLOCK]
+        fill_margins(layout, part, y, x, margin)
+        total += sum_losses(kind, margin[: part.size])
     return total / rows.size + 0.5 * penalty * dot(x, x)
 
 
@@ -38,8 +36,7 @@ def objective_value(layout, rows, y, x, kind, penalty):
 def batch_margins(layout, rows, y, x):
     """a_i = y_i z_i^T x."""
     out = np.empty(rows.size)
-    for i in range(rows.size):
-        out[i] = y[rows[i]] * row_dot(layout, rows[i], x)
+    fill_margins(layout, rows, y, x, out)
     return out
 
 
@@ -47,10 +44,7 @@ def batch_margins(layout, rows, y, x):
 def batch_margins_two(layout, rows, y, x, u):
     """y_i z_i^T x and y_i z_i^T u."""
     of_x, of_u = np.empty(rows.size), np.empty(rows.size)
-    for i in range(rows.size):
-        zx, zu = row_dot_two(layout, rows[i], x, u)
-        of_x[i] = y[rows[i]] * zx
-        of_u[i] = y[rows[i]] * zu
+    fill_margins_two(layout, rows, y, x, u, of_x, of_u)
     return of_x, of_u
 
 

@@ -13,14 +13,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba.extending import overload
 
-from desopt.jit import FUSED, exact
-from desopt.kernels.layouts import Dense
+from desopt.jit import FUSED, exact, exact_inline
+from desopt.kernels.layouts import AHEAD, Dense, fetch_row, fill_margins
 from desopt.kernels.losses import CHUNK, fill_losses, sum_losses
 from desopt.kernels.steps import apply_row, undo_row
 
 _U = np.uint64
 
 _FILTER = 1 << 16  # bits
+_EMPTY = _U(0xFFFFFFFFFFFFFFFF)
+_LOW, _32 = _U(0xFFFFFFFF), _U(32)
 
 
 class DenseColumns(NamedTuple):
@@ -41,33 +43,40 @@ class SparseColumns(NamedTuple):
 def number_columns(index):
     """Give every distinct column in ``index`` a slot.
 
-    Returns the slot of each entry, the column of each slot, and a hash table (keys, slots,
-    filter) from columns to slots. Columns are random, so their low bits are a good hash.
+    Returns the slot of each entry, the column of each slot, and a hash table from columns to
+    slots: entries column << 32 | slot, and a filter with a bit for each column that it may
+    have. Columns are random, so their low bits are a good hash.
     """
     size = 1024
-    while size < 2 * index.size:
+    while size < 4 * index.size:  # sparse: a probe that misses its guess costs more than room
         size *= 2
-    keys = np.full(size, -1, np.int64)
-    slots = np.empty(size, np.int32)
+    last = _U(size - 1)
+    entries = np.full(size, _EMPTY, np.uint64)
     seen = np.zeros(_FILTER // 64, np.uint64)
     columns = np.empty(index.size, np.int64)
-    slot = np.empty(index.shape, np.int32)
+    slot = np.empty_like(index)
     count = 0
     for k in range(index.shape[0]):
         for j in range(index.shape[1]):
-            column = index[k, j]
-            at = _U(column & (size - 1))
-            while keys[at] != column and keys[at] >= 0:
-                at = (at + _U(1)) & _U(size - 1)
-            if keys[at] < 0:
-                keys[at] = column
-                slots[at] = count
+            column = _U(index[k, j])
+            at = column & last
+            while entries[at] >> _32 != column and entries[at] != _EMPTY:
+                at = (at + _U(1)) & last
+            if entries[at] == _EMPTY:
+                entries[at] = (column << _32) | _U(count)
                 columns[count] = column
-                bit = column & (_FILTER - 1)
-                seen[_U(bit >> 6)] |= _U(1) << _U(bit & 63)
+                bit = column & _U(_FILTER - 1)
+                seen[bit >> _U(6)] |= _U(1) << (bit & _U(63))
                 count += 1
-            slot[k, j] = slots[at]
-    return slot, columns[:count], (keys, slots, seen)
+            slot[k, j] = entries[at] & _LOW
+    return slot, columns[:count], (entries, seen)
+
+
+@exact_inline
+def _may_have(seen, column):
+    """1 if the column's bit is in the filter, else 0."""
+    bit = column & _U(_FILTER - 1)
+    return (seen[bit >> _U(6)] >> (bit & _U(63))) & _U(1)
 
 
 def collect(layout, rows, y, x, columns, table):
@@ -79,53 +88,71 @@ def _collect(layout, rows, y, x, columns, table):
     if layout.instance_class is Dense:
 
         def dense(layout, rows, y, x, columns, table):
-            b = rows.size
-            margin = np.zeros(b)
+            b, given = rows.size, layout.values
+            margin = np.empty(b)
+            fill_margins(layout, rows, y, x, margin)
             values = np.empty((columns.size, b))
             for first in range(0, b, 8):  # eight rows at a time: whole cache lines of ``values``
                 last = min(first + 8, b)
                 for c in range(columns.size):
-                    for i in range(first, last):
-                        values[c, i] = y[rows[i]] * layout.values[rows[i], columns[c]]
-                for i in range(first, last):
-                    total = 0.0
-                    for j in range(x.size):
-                        total += layout.values[rows[i], j] * x[j]
-                    margin[i] = y[rows[i]] * total
+                    j = columns[c]
+                    for t in range(first, last):
+                        values[c, t] = y[rows[t]] * given[rows[t], j]
             return margin, DenseColumns(values)
 
         return dense
 
     def csr(layout, rows, y, x, columns, table):
-        keys, slots, seen = table
-        last_key = _U(keys.size - 1)
+        indptr, indices, data = layout.indptr, layout.indices, layout.data
+        entries, seen = table
+        last = _U(entries.size - 1)
         margin = np.empty(rows.size)
-        found = 0
+        maybe = np.empty(64, np.uint64)  # entries of the row that pass the filter
+        found = _U(0)
         hit_slot = np.empty(4 * columns.size + 64, np.int32)
         hit_row = np.empty(hit_slot.size, np.int32)
         hit_value = np.empty(hit_slot.size)
         for i in range(rows.size):
-            begin, end = layout.indptr[rows[i]], layout.indptr[rows[i] + 1]
-            if found + (end - begin) > hit_slot.size:
-                hit_slot = _longer(hit_slot, found + (end - begin))
+            fetch_row(indptr, indices, data, rows[min(i + AHEAD, rows.size - 1)])
+            begin, end = _U(indptr[rows[i]]), _U(indptr[rows[i] + 1])
+            if end - begin > _U(maybe.size):
+                maybe = np.empty(2 * np.int64(end - begin), np.uint64)
+            # Two sums, so that one addition need not wait for the other, and no branch on the
+            # filter: where the hits are cannot be predicted.
+            pairs = begin + ((end - begin) & ~_U(1))
+            even, odd, passed = 0.0, 0.0, _U(0)
+            for p in range(begin, pairs, _U(2)):
+                one, two = _U(indices[p]), _U(indices[p + _U(1)])
+                even += data[p] * x[one]
+                odd += data[p + _U(1)] * x[two]
+                maybe[passed] = p
+                passed += _may_have(seen, one)
+                maybe[passed] = p + _U(1)
+                passed += _may_have(seen, two)
+            if pairs != end:
+                one = _U(indices[pairs])
+                even += data[pairs] * x[one]
+                maybe[passed] = pairs
+                passed += _may_have(seen, one)
+            margin[i] = y[rows[i]] * (even + odd)
+            if found + passed > _U(hit_slot.size):
+                hit_slot = _longer(hit_slot, np.int64(found + passed))
                 hit_row = _longer(hit_row, hit_slot.size)
                 hit_value = _longer(hit_value, hit_slot.size)
-            total = 0.0
-            for p in range(begin, end):
-                column = _U(layout.indices[p])
-                total += layout.data[p] * x[column]
-                bit = column & _U(_FILTER - 1)
-                if (seen[bit >> _U(6)] >> (bit & _U(63))) & _U(1):
-                    at = column & last_key
-                    while keys[at] != layout.indices[p] and keys[at] >= 0:
-                        at = (at + _U(1)) & last_key
-                    if keys[at] >= 0:
-                        hit_slot[found] = slots[at]
-                        hit_row[found] = i
-                        hit_value[found] = y[rows[i]] * layout.data[p]
-                        found += 1
-            margin[i] = y[rows[i]] * total
-        return margin, _by_slot(hit_slot[:found], hit_row, hit_value, columns.size)
+            for t in range(passed):
+                p = maybe[t]
+                column = _U(indices[p])
+                at = column & last
+                entry = entries[at]
+                while entry >> _32 != column and entry != _EMPTY:
+                    at = (at + _U(1)) & last
+                    entry = entries[at]
+                if entry != _EMPTY:
+                    hit_slot[found] = entry & _LOW
+                    hit_row[found] = i
+                    hit_value[found] = y[rows[i]] * data[p]
+                    found += _U(1)
+        return margin, _by_slot(hit_slot[: np.int64(found)], hit_row, hit_value, columns.size)
 
     return csr
 
@@ -142,17 +169,18 @@ def _longer(array, least):
 @exact
 def _by_slot(slot, hit_row, hit_value, count):
     """Sort the hits by slot, keeping the order of rows."""
-    start = np.zeros(count + 1, np.int64)
+    start = np.zeros(count + 1, np.uint64)
     for s in slot:
-        start[s + 1] += 1
+        start[s + 1] += _U(1)
     for s in range(count):
         start[s + 1] += start[s]
     fill = start[:-1].copy()
     row = np.empty(slot.size, np.uint32)
     value = np.empty(slot.size)
     for h in range(slot.size):
-        at = _U(fill[slot[h]])
-        fill[slot[h]] += 1
+        s = _U(slot[h])
+        at = fill[s]
+        fill[s] += _U(1)
         row[at] = hit_row[h]
         value[at] = hit_value[h]
     return SparseColumns(start, row, value)
@@ -170,14 +198,15 @@ def search_touched(columns, margin, values, slot, step, kind, penalty, accepted)
     fill_losses(kind, margin, cost, b)
     drawn = np.full(values.size, -1, np.int64)
     stamp = np.full(b, -1, np.int64)
-    place = np.empty(b, np.int64)  # where a touched row stands in the three lists below
+    place = np.empty(b, np.uint64)  # where a touched row stands in the three lists below
     touched = np.empty(b, np.uint32)
     new_margin = np.zeros(b + CHUNK)
     new_cost = np.empty(b + CHUNK)
     old = np.empty(l)
+    start, row, value = columns.start, columns.row, columns.value
     nans = 0
     for k in range(slot.shape[0]):
-        count = 0
+        count = _U(0)
         penalty_change = 0.0
         apply_row(values, slot, step, k, old)
         for j in range(l):
@@ -187,16 +216,16 @@ def search_touched(columns, margin, values, slot, step, kind, penalty, accepted)
             drawn[s] = k
             change = values[s] - old[j]
             penalty_change += change * (values[s] + old[j])
-            for p in range(columns.start[s], columns.start[s + _U(1)]):
-                i = columns.row[p]
+            for p in range(start[s], start[s + _U(1)]):
+                i = row[p]
                 if stamp[i] != k:
                     stamp[i] = k
                     place[i] = count
                     touched[count] = i
                     new_margin[count] = margin[i]
-                    count += 1
-                new_margin[_U(place[i])] += change * columns.value[p]
-        fill_losses(kind, new_margin, new_cost, (count + CHUNK - 1) // CHUNK * CHUNK)
+                    count += _U(1)
+                new_margin[place[i]] += change * value[p]
+        fill_losses(kind, new_margin, new_cost, (np.int64(count) + CHUNK - 1) // CHUNK * CHUNK)
         loss_change = 0.0
         for t in range(count):
             loss_change += new_cost[t] - cost[touched[t]]
@@ -221,14 +250,16 @@ def _add_column(columns, s, change, margin):
     if columns.instance_class is DenseColumns:
 
         def dense(columns, s, change, margin):
+            column = columns.values[s]
             for i in range(margin.size):
-                margin[i] += change * columns.values[s, i]
+                margin[i] += change * column[i]
 
         return dense
 
     def sparse(columns, s, change, margin):
-        for p in range(columns.start[s], columns.start[s + 1]):
-            margin[columns.row[p]] += change * columns.value[p]
+        row, value = columns.row, columns.value
+        for p in range(columns.start[s], columns.start[s + _U(1)]):
+            margin[row[p]] += change * value[p]
 
     return sparse
 
@@ -248,7 +279,7 @@ def search_all_rows(columns, margin, values, slot, step, kind, penalty, accepted
         penalty_change = 0.0
         apply_row(values, slot, step, k, old)
         for j in range(l):
-            s = slot[k, j]
+            s = _U(slot[k, j])
             if drawn[s] == k:
                 continue
             drawn[s] = k

@@ -22,6 +22,7 @@ class PointFunction(ABC):
     """
 
     def __init__(self, x: FloatArray, rows: int) -> None:
+        self.size = x.size
         self.rows = rows
         self.evaluations = 0
         self.nans = 0
@@ -112,13 +113,13 @@ class PointFunction(ABC):
         return accepted
 
     def search_gaussian(self, stream: Stream, alpha: FloatArray) -> BoolArray:
-        return self.search(gaussian_steps(stream, alpha, self._v.size), alpha.size)
+        return self.search(gaussian_steps(stream, alpha, self.size), alpha.size)
 
     def values_around(self, stream: Stream, scale: float, count: int) -> FloatArray:
         values = np.empty(count)
         k = 0
         try:
-            for k, step in enumerate(gaussian_steps(stream, np.full(count, scale), self._v.size)):
+            for k, step in enumerate(gaussian_steps(stream, np.full(count, scale), self.size)):
                 values[k] = self.peek(step)
         except ObjectiveError as error:
             error.iteration = k

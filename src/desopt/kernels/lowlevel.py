@@ -1,0 +1,146 @@
+"""Three things that numba cannot say, written in LLVM's own terms.
+
+``prefetch`` asks for memory that will be needed soon. ``dot_lanes`` multiplies one sparse row
+with four vectors side by side: numba leaves LLVM's vectoriser for straight-line code off, so a
+loop over four neighbours would be compiled as four scalar operations; here they are operations
+on vectors of four, which LLVM lowers to whatever the machine has. ``unpack_lanes`` likewise.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+_intrinsic: Any = intrinsic
+_FOUR = ir.VectorType(ir.DoubleType(), 4)
+_INT = ir.IntType(64)
+_FUSE = ("contract",)
+
+
+@_intrinsic
+def prefetch(_context, array, index):
+    """Start loading the cache line of array[index], to be read soon."""
+    signature = types.void(array, types.int64)
+
+    def codegen(context, builder, sig, args):
+        data = context.make_array(sig.args[0])(context, builder, args[0]).data
+        byte, word = ir.IntType(8).as_pointer(), ir.IntType(32)
+        address = builder.bitcast(builder.gep(data, [args[1]]), byte)
+        function_type = ir.FunctionType(ir.VoidType(), [byte, word, word, word])
+        function = cgutils.get_or_insert_function(
+            builder.module, function_type, "llvm.prefetch.p0i8"
+        )
+        read, keep, of_data = (ir.Constant(word, value) for value in (0, 3, 1))
+        builder.call(function, [address, read, keep, of_data])
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+def _pointer(context, builder, array_type, value):
+    """Where the array's numbers are."""
+    return context.make_array(array_type)(context, builder, value).data
+
+
+def _four_at(builder, base, offset):
+    """A pointer to four numbers side by side."""
+    return builder.bitcast(builder.gep(base, [offset]), _FOUR.as_pointer())
+
+
+def _splat(builder, number):
+    """A vector of four times the same number."""
+    vector = ir.Constant(_FOUR, ir.Undefined)
+    for lane in range(4):
+        vector = builder.insert_element(vector, number, ir.Constant(ir.IntType(32), lane))
+    return vector
+
+
+def _add_product(builder, into, a, b):
+    """into += a b, fused; ``into`` becomes a register."""
+    product = builder.fmul(a, b, flags=_FUSE)
+    builder.store(builder.fadd(builder.load(into), product, flags=_FUSE), into)
+
+
+def _zero_sums(builder):
+    zero = ir.Constant(_FOUR, [0.0] * 4)
+    sums = [cgutils.alloca_once(builder, _FOUR) for _ in range(2)]
+    for one in sums:
+        builder.store(zero, one)
+    return sums
+
+
+@_intrinsic
+def unpack_lanes(_context, lanes, count, u, first, v, vu, uu):
+    """From the order of ``fill_normal_lanes`` to u[first + j, :], j < count, adding up
+    vu += v[first + j] u[first + j, :] and uu += u[first + j, :]^2 on the way."""
+    int64 = types.int64
+    signature = types.void(lanes, int64, u, int64, v, vu, uu)
+
+    def codegen(context, builder, sig, args):
+        def pointer(position):
+            return _pointer(context, builder, sig.args[position], args[position])
+
+        source, target, vector = pointer(0), pointer(2), pointer(4)
+        shape = context.make_array(sig.args[0])(context, builder, args[0]).shape
+        width = builder.extract_value(shape, 1)
+        constant = {k: ir.Constant(_INT, k) for k in (0, 1, 2, 3, 4)}
+        totals = [_four_at(builder, pointer(p), constant[0]) for p in (5, 6)]
+        sums = _zero_sums(builder)
+        with cgutils.for_range_slice(builder, constant[0], args[1], constant[1]) as (j, _):
+            plane = builder.mul(builder.and_(j, constant[3]), width)
+            at = builder.add(plane, builder.mul(builder.lshr(j, constant[2]), constant[4]))
+            four = builder.load(_four_at(builder, source, at), align=8)
+            row = builder.add(args[3], j)
+            builder.store(four, _four_at(builder, target, builder.mul(row, constant[4])), align=8)
+            entry = builder.load(builder.gep(vector, [row]))
+            _add_product(builder, sums[0], _splat(builder, entry), four)
+            _add_product(builder, sums[1], four, four)
+        for total, one in zip(totals, sums, strict=True):
+            together = builder.fadd(builder.load(total, align=8), builder.load(one))
+            builder.store(together, total, align=8)
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+@_intrinsic
+def dot_lanes(_context, data, indices, begin, end, shift, u, out, i):
+    """out[i, :] = sum of data[p] u[indices[p - shift], :] over begin <= p < end.
+
+    ``u`` and ``out`` are C-ordered with four columns. Indices are not checked.
+    """
+    int64 = types.int64
+    signature = types.void(data, indices, int64, int64, int64, u, out, int64)
+
+    def codegen(context, builder, sig, args):
+        def pointer(position):
+            return _pointer(context, builder, sig.args[position], args[position])
+
+        values, columns, lanes, target = pointer(0), pointer(1), pointer(5), pointer(6)
+        begin, end, shift, i = args[2], args[3], args[4], args[7]
+        one, two, four = (ir.Constant(_INT, k) for k in (1, 2, 4))
+
+        def accumulate(into, p):
+            column = builder.load(builder.gep(columns, [builder.sub(p, shift)]))
+            if column.type.width < 64:
+                column = builder.zext(column, _INT)
+            entry = builder.load(builder.gep(values, [p]))
+            lane = builder.load(_four_at(builder, lanes, builder.mul(column, four)), align=8)
+            _add_product(builder, into, _splat(builder, entry), lane)
+
+        sums = _zero_sums(builder)  # two, so that one addition need not wait for the other
+        with cgutils.for_range_slice(builder, begin, builder.sub(end, one), two) as (p, _):
+            accumulate(sums[0], p)
+            accumulate(sums[1], builder.add(p, one))
+        count = builder.sub(end, begin)
+        with builder.if_then(builder.trunc(count, ir.IntType(1))):  # an odd one is left
+            accumulate(sums[0], builder.sub(end, one))
+        total = builder.fadd(builder.load(sums[0]), builder.load(sums[1]))
+        builder.store(total, _four_at(builder, target, builder.mul(i, four)), align=8)
+        return context.get_dummy_value()
+
+    return signature, codegen
