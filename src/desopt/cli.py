@@ -129,6 +129,11 @@ def bench(
 
     Prints tables with ratios: per local iteration, against n, threads, memory, start-up.
     """
+    import os
+
+    # One thread on both sides: read by NumPy's BLAS when it is loaded, so before that.
+    for library in ("OPENBLAS", "OMP", "MKL"):
+        os.environ.setdefault(f"{library}_NUM_THREADS", "1")
     from desopt.bench import report
 
     report.run(out, quick)

@@ -269,14 +269,18 @@ def fill_coordinates(index, step, scale, n, c1, c2, c3, k0, k1):
 def fill_mixture_normals(step, scale, c1, c2, c3, k0, k1):
     """Row k: scale[k] times the first l normal numbers of iteration k."""
     l = step.shape[1]
-    for j in range(0, l, 2):  # numbers j and j + 1 are one pair of block j // 4
+    for j in range(0, l, 4):
         for k in range(scale.size):
             a, b, c, d = philox(_U(j >> 2), c1, c2, c3 | _U(k), k0, k1)
-            second = (j & 2) != 0
-            z0, z1 = _normal_pair(c if second else a, d if second else b)
+            z0, z1 = _normal_pair(a, b)
+            z2, z3 = _normal_pair(c, d)
             step[k, j] = scale[k] * z0
             if j + 1 < l:
                 step[k, j + 1] = scale[k] * z1
+            if j + 2 < l:
+                step[k, j + 2] = scale[k] * z2
+            if j + 3 < l:
+                step[k, j + 3] = scale[k] * z3
 
 
 @exact

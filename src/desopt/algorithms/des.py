@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 
@@ -89,6 +90,11 @@ class DES(Settings):
 
     def step_sizes(self, t: int) -> FloatArray:
         """alpha_k^t for k = 0..K-1 (lines 4 and 8); sqrt is exact to the last bit, pow is not."""
-        alpha_0 = self.step_size / math.sqrt(math.sqrt(t + 1.0))
-        alpha: FloatArray = alpha_0 / np.sqrt(np.arange(1.0, self.iterations + 1.0))
-        return alpha
+        return _step_sizes(self.step_size, self.iterations, t)
+
+
+@lru_cache(maxsize=8)  # all workers of a round ask for the same
+def _step_sizes(step_size: float, iterations: int, t: int) -> FloatArray:
+    alpha_0 = step_size / math.sqrt(math.sqrt(t + 1.0))
+    alpha: FloatArray = alpha_0 / np.sqrt(np.arange(1.0, iterations + 1.0))
+    return alpha

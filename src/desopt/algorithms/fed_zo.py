@@ -24,7 +24,7 @@ import numpy as np
 
 from desopt import rng
 from desopt.algorithms.base import TwoPointSettings, pack_scalars, slope, unpack_scalars
-from desopt.kernels.steps import replay_gaussian
+from desopt.kernels.steps import add_scaled, replay_gaussian
 from desopt.rng import Purpose, Stream
 from desopt.types import Answer, FloatArray, Local, Task
 
@@ -51,20 +51,33 @@ class _FedZO(TwoPointSettings):
 
     def work(self, task: Task, local: Local, worker: int) -> Answer:
         t, alpha = task.round, self.step_sizes(task.round)
-        f = local.minibatch(task.x, t)
+        # With a minibatch per iteration no function outlives it: v is moved here.
+        v = task.x.copy() if self.new_minibatch else task.x
+        f = local.minibatch(v, t)
         g, u = np.zeros(self.estimates), np.empty_like(task.x)
         evaluations = samples = nans = 0
         for k in range(self.estimates):
             if self.new_minibatch and k > 0:
-                f = local.minibatch(f.point, t, k)
+                f = local.minibatch(v, t, k)
             rng.normals(Stream(self.seed, t, worker, k, Purpose.NORMAL), u.size, out=u)
             g[k] = slope(f, u, self.radius, k)
-            f.shift(u, -(alpha[k] * g[k]))
+            c = -(alpha[k] * g[k])
+            if not self.new_minibatch:
+                f.shift(u, c)
+            elif c != 0.0:  # as in a replay, which does not draw u for nothing
+                add_scaled(v, c, u)
             evaluations += f.evaluations
             samples += f.evaluations * f.rows
             nans += f.nans
             f.evaluations = f.nans = 0
-        return Answer(worker, pack_scalars(g), evaluations, samples, nans, point=f.point)
+        return Answer(
+            worker,
+            pack_scalars(g),
+            evaluations,
+            samples,
+            nans,
+            point=v if self.new_minibatch else f.point,
+        )
 
     def merge(self, state: FedState, answers: Sequence[Answer]) -> FedState:
         x, alpha = state.x, self.step_sizes(state.round)

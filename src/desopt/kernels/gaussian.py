@@ -13,7 +13,7 @@ from desopt.jit import exact, sums
 from desopt.kernels.layouts import fill_margins, rows_dot_four, signed_batch
 from desopt.kernels.linear import dot
 from desopt.kernels.losses import sum_losses
-from desopt.kernels.lowlevel import unpack_lanes
+from desopt.kernels.lowlevel import move_along_lane, unpack_lanes
 from desopt.rng import fill_normal_lanes
 
 LANES = 4
@@ -34,27 +34,7 @@ def draw_four(u, v, vu, uu, lanes, c1, c2, c3, k0, k1):
 
 
 @sums
-def cross_products(u, g, out):
-    """out[h] = u_g^T u_h."""
-    a, b, c, d = 0.0, 0.0, 0.0, 0.0
-    for j in range(u.shape[0]):
-        x = u[j, g]
-        a += x * u[j, 0]
-        b += x * u[j, 1]
-        c += x * u[j, 2]
-        d += x * u[j, 3]
-    out[0], out[1], out[2], out[3] = a, b, c, d
-
-
-@exact
-def add_lane(v, alpha, u, g):
-    """v += alpha u_g; decides bits of x."""
-    for j in range(v.size):
-        v[j] += alpha * u[j, g]
-
-
-@sums
-def shifted_margins(margin, change, g, alpha, out):
+def _shifted_margins(margin, change, g, alpha, out):
     """out = margin + alpha change_g."""
     for i in range(margin.size):
         out[i] = margin[i] + alpha * change[i, g]
@@ -81,18 +61,16 @@ def search_gaussian(layout, rows, y, v, alpha, kind, penalty, accepted, c1, c2, 
         rows_dot_four(batch, every, u, change)
         for g in range(min(LANES, alpha.size - first)):
             step = alpha[first + g]
-            shifted_margins(margin, change, g, step, trial)
+            _shifted_margins(margin, change, g, step, trial)
             new_total = sum_losses(kind, trial)
             penalty_change = step * (2.0 * vu[g] + step * uu[g])
             total_change = (new_total - total) / b + 0.5 * penalty * penalty_change
             if total_change <= 0.0:
                 accepted[first + g] = True
                 margin, trial, total = trial, margin, new_total
-                add_lane(v, step, u, g)
-                if g < LANES - 1:
-                    cross_products(u, g, cross)
-                    for h in range(g + 1, LANES):
-                        vu[h] += step * cross[h]
+                move_along_lane(v, step, u, g, cross)
+                for h in range(g + 1, LANES):
+                    vu[h] += step * cross[h]
             else:
                 nans += total_change != total_change
     return nans

@@ -33,29 +33,27 @@ def objective_value(layout, rows, y, x, kind, penalty):
 
 
 @exact
-def batch_margins(layout, rows, y, x):
-    """a_i = y_i z_i^T x."""
-    out = np.empty(rows.size)
-    fill_margins(layout, rows, y, x, out)
-    return out
+def first_slope(layout, rows, y, x, u, kind, penalty, radius, margin, along):
+    """The central difference along u at x; fills the margins of x and of u."""
+    fill_margins_two(layout, rows, y, x, u, margin, along)
+    return _two_point(kind, margin, along, radius) + penalty * dot(x, u)
 
 
 @exact
-def batch_margins_two(layout, rows, y, x, u):
-    """y_i z_i^T x and y_i z_i^T u."""
-    of_x, of_u = np.empty(rows.size), np.empty(rows.size)
-    fill_margins_two(layout, rows, y, x, u, of_x, of_u)
-    return of_x, of_u
+def next_slope(layout, rows, y, x, u, kind, penalty, radius, margin, along):
+    """The same where the margins of x are known already."""
+    fill_margins(layout, rows, y, u, along)
+    return _two_point(kind, margin, along, radius) + penalty * dot(x, u)
 
 
 @exact
-def two_point_slope(kind, margin, change, radius):
-    """The central difference of the mean loss along the direction that changes the margins."""
+def _two_point(kind, margin, along, radius):
+    """The central difference of the mean loss; the penalty's is exact, penalty x^T u."""
     trial = np.empty(margin.size)
     for i in range(margin.size):
-        trial[i] = margin[i] + radius * change[i]
+        trial[i] = margin[i] + radius * along[i]
     above = sum_losses(kind, trial)
     for i in range(margin.size):
-        trial[i] = margin[i] - radius * change[i]
+        trial[i] = margin[i] - radius * along[i]
     below = sum_losses(kind, trial)
     return (above - below) / margin.size / (2.0 * radius)

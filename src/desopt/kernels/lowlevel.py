@@ -1,9 +1,10 @@
-"""Three things that numba cannot say, written in LLVM's own terms.
+"""A few things that numba cannot say, written in LLVM's own terms.
 
 ``prefetch`` asks for memory that will be needed soon. ``dot_lanes`` multiplies one sparse row
 with four vectors side by side: numba leaves LLVM's vectoriser for straight-line code off, so a
 loop over four neighbours would be compiled as four scalar operations; here they are operations
-on vectors of four, which LLVM lowers to whatever the machine has. ``unpack_lanes`` likewise.
+on vectors of four, which LLVM lowers to whatever the machine has. ``unpack_lanes`` and
+``move_along_lane`` likewise.
 """
 
 from __future__ import annotations
@@ -102,6 +103,44 @@ def unpack_lanes(_context, lanes, count, u, first, v, vu, uu):
         for total, one in zip(totals, sums, strict=True):
             together = builder.fadd(builder.load(total, align=8), builder.load(one))
             builder.store(together, total, align=8)
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+@_intrinsic
+def move_along_lane(_context, v, alpha, u, g, cross):
+    """v[j] += alpha u[j, g], each product and sum rounded on its own since they decide bits of
+    x, and in the same pass cross[:] = sum_j u[j, g] u[j, :]."""
+    signature = types.void(v, types.float64, u, types.int64, cross)
+
+    def codegen(context, builder, sig, args):
+        def pointer(position):
+            return _pointer(context, builder, sig.args[position], args[position])
+
+        vector, lanes, target = pointer(0), pointer(2), pointer(4)
+        shape = context.make_array(sig.args[0])(context, builder, args[0]).shape
+        n = builder.extract_value(shape, 0)
+        zero, one, four = (ir.Constant(_INT, k) for k in (0, 1, 4))
+        sums = _zero_sums(builder)
+
+        def step(into, j):
+            row = builder.mul(j, four)
+            entry = builder.load(builder.gep(lanes, [builder.add(row, args[3])]))
+            place = builder.gep(vector, [j])
+            moved = builder.fadd(builder.load(place), builder.fmul(args[1], entry))
+            builder.store(moved, place)
+            lane = builder.load(_four_at(builder, lanes, row), align=8)
+            _add_product(builder, into, _splat(builder, entry), lane)
+
+        even = builder.and_(n, ir.Constant(_INT, -2))
+        with cgutils.for_range_slice(builder, zero, even, ir.Constant(_INT, 2)) as (j, _):
+            step(sums[0], j)
+            step(sums[1], builder.add(j, one))
+        with builder.if_then(builder.trunc(n, ir.IntType(1))):
+            step(sums[0], builder.sub(n, one))
+        total = builder.fadd(builder.load(sums[0]), builder.load(sums[1]))
+        builder.store(total, _four_at(builder, target, zero), align=8)
         return context.get_dummy_value()
 
     return signature, codegen

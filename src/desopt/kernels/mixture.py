@@ -23,6 +23,7 @@ _U = np.uint64
 _FILTER = 1 << 16  # bits
 _EMPTY = _U(0xFFFFFFFFFFFFFFFF)
 _LOW, _32 = _U(0xFFFFFFFF), _U(32)
+_P, _40 = _U((1 << 40) - 1), _U(40)
 
 
 class DenseColumns(NamedTuple):
@@ -105,54 +106,36 @@ def _collect(layout, rows, y, x, columns, table):
     def csr(layout, rows, y, x, columns, table):
         indptr, indices, data = layout.indptr, layout.indices, layout.data
         entries, seen = table
-        last = _U(entries.size - 1)
         margin = np.empty(rows.size)
-        maybe = np.empty(64, np.uint64)  # entries of the row that pass the filter
-        found = _U(0)
-        hit_slot = np.empty(4 * columns.size + 64, np.int32)
-        hit_row = np.empty(hit_slot.size, np.int32)
-        hit_value = np.empty(hit_slot.size)
+        # Entries that pass the filter, as (row << 40) + p: looked up in one go afterwards, so
+        # that one look-up need not wait for the other.
+        maybe = np.empty(4 * columns.size + 1024, np.uint64)
+        passed = _U(0)
         for i in range(rows.size):
             fetch_row(indptr, indices, data, rows[min(i + AHEAD, rows.size - 1)])
             begin, end = _U(indptr[rows[i]]), _U(indptr[rows[i] + 1])
-            if end - begin > _U(maybe.size):
-                maybe = np.empty(2 * np.int64(end - begin), np.uint64)
+            if passed + (end - begin) >= _U(maybe.size):
+                maybe = _longer(maybe, np.int64(passed + (end - begin)) + 1)
             # Two sums, so that one addition need not wait for the other, and no branch on the
             # filter: where the hits are cannot be predicted.
+            of_row = _U(i) << _40
             pairs = begin + ((end - begin) & ~_U(1))
-            even, odd, passed = 0.0, 0.0, _U(0)
+            even, odd = 0.0, 0.0
             for p in range(begin, pairs, _U(2)):
                 one, two = _U(indices[p]), _U(indices[p + _U(1)])
                 even += data[p] * x[one]
                 odd += data[p + _U(1)] * x[two]
-                maybe[passed] = p
+                maybe[passed] = of_row + p
                 passed += _may_have(seen, one)
-                maybe[passed] = p + _U(1)
+                maybe[passed] = of_row + p + _U(1)
                 passed += _may_have(seen, two)
             if pairs != end:
                 one = _U(indices[pairs])
                 even += data[pairs] * x[one]
-                maybe[passed] = pairs
+                maybe[passed] = of_row + pairs
                 passed += _may_have(seen, one)
             margin[i] = y[rows[i]] * (even + odd)
-            if found + passed > _U(hit_slot.size):
-                hit_slot = _longer(hit_slot, np.int64(found + passed))
-                hit_row = _longer(hit_row, hit_slot.size)
-                hit_value = _longer(hit_value, hit_slot.size)
-            for t in range(passed):
-                p = maybe[t]
-                column = _U(indices[p])
-                at = column & last
-                entry = entries[at]
-                while entry >> _32 != column and entry != _EMPTY:
-                    at = (at + _U(1)) & last
-                    entry = entries[at]
-                if entry != _EMPTY:
-                    hit_slot[found] = entry & _LOW
-                    hit_row[found] = i
-                    hit_value[found] = y[rows[i]] * data[p]
-                    found += _U(1)
-        return margin, _by_slot(hit_slot[: np.int64(found)], hit_row, hit_value, columns.size)
+        return margin, _look_up(indices, data, rows, y, maybe[: np.int64(passed)], entries, columns)
 
     return csr
 
@@ -167,22 +150,34 @@ def _longer(array, least):
 
 
 @exact
-def _by_slot(slot, hit_row, hit_value, count):
-    """Sort the hits by slot, keeping the order of rows."""
-    start = np.zeros(count + 1, np.uint64)
-    for s in slot:
-        start[s + 1] += _U(1)
-    for s in range(count):
+def _look_up(indices, data, rows, y, maybe, entries, columns):
+    """The entries whose column has a slot, sorted by slot."""
+    last = _U(entries.size - 1)
+    slot = np.empty(maybe.size, np.int32)
+    start = np.zeros(columns.size + 1, np.uint64)
+    for t in range(maybe.size):
+        column = _U(indices[maybe[t] & _P])
+        at = column & last
+        entry = entries[at]
+        while entry >> _32 != column and entry != _EMPTY:
+            at = (at + _U(1)) & last
+            entry = entries[at]
+        if entry == _EMPTY:
+            slot[t] = -1
+        else:
+            slot[t] = entry & _LOW
+            start[(entry & _LOW) + _U(1)] += _U(1)
+    for s in range(columns.size):
         start[s + 1] += start[s]
     fill = start[:-1].copy()
-    row = np.empty(slot.size, np.uint32)
-    value = np.empty(slot.size)
-    for h in range(slot.size):
-        s = _U(slot[h])
-        at = fill[s]
-        fill[s] += _U(1)
-        row[at] = hit_row[h]
-        value[at] = hit_value[h]
+    row = np.empty(np.int64(start[-1]), np.uint32)
+    value = np.empty(row.size)
+    for t in range(maybe.size):
+        if slot[t] >= 0:
+            at = fill[_U(slot[t])]
+            fill[_U(slot[t])] += _U(1)
+            row[at] = maybe[t] >> _40
+            value[at] = y[rows[_U(row[at])]] * data[maybe[t] & _P]
     return SparseColumns(start, row, value)
 
 
@@ -319,14 +314,20 @@ def _run_search(columns, margin, values, slot, step, kind, penalty, accepted):
 
 @exact
 def search_mixture(layout, rows, y, x, index, step, kind, penalty, accepted):
-    """K steps of l coordinates from x. Returns (NaN steps, touched columns, v there)."""
+    """K steps of l coordinates from x.
+
+    Returns the number of NaN steps, the touched columns, v there, and v - x there.
+    """
     slot, columns, table = number_columns(index)
     margin, collected = collect(layout, rows, y, x, columns, table)
     values = np.empty(columns.size)
     for c in range(columns.size):
         values[c] = x[columns[c]]
     nans = run_search(collected, margin, values, slot, step, kind, penalty, accepted)
-    return nans, columns, values
+    change = np.empty(columns.size)
+    for c in range(columns.size):
+        change[c] = values[c] - x[columns[c]]
+    return nans, columns, values, change
 
 
 @exact

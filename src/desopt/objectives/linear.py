@@ -117,7 +117,7 @@ class LinearFunction(PointFunction):
         super().__init__(x, rows.size)
         self._data = _layout(X), rows, y
         self._model = LOSSES[model.loss], model.penalty
-        self._moved: tuple[IndexArray, FloatArray] | None = None
+        self._moved: tuple[IndexArray, FloatArray, FloatArray] | None = None
         self._margin: FloatArray | None = None  # margins at v, and the last direction's
         self._along: FloatArray | None = None
 
@@ -128,14 +128,14 @@ class LinearFunction(PointFunction):
     def change(self) -> tuple[IndexArray, FloatArray] | None:
         if self._moved is None:
             return None
-        columns, values = self._moved
-        return columns, values - self._x[columns]
+        columns, _values, change = self._moved
+        return columns, change
 
     @property
     def _v(self) -> FloatArray:
         v = super()._v
         if self._moved is not None:  # where a sparse search ended: n numbers only on demand
-            columns, values = self._moved
+            columns, values, _change = self._moved
             v[columns] = values
             self._moved = None
         return v
@@ -144,8 +144,8 @@ class LinearFunction(PointFunction):
         accepted = np.zeros(len(index), np.bool_)
         x = self._x if self._copy is None and self._moved is None else self.point
         self._margin = None
-        nans, columns, values = search_mixture(*self._data, x, index, step, *self._model, accepted)
-        self._moved = columns, values
+        nans, *moved = search_mixture(*self._data, x, index, step, *self._model, accepted)
+        self._moved = tuple(moved)
         return self._searched(accepted, nans)
 
     def search_gaussian(self, stream: Stream, alpha: FloatArray) -> BoolArray:
@@ -168,13 +168,17 @@ class LinearFunction(PointFunction):
         kind, penalty = self._model
         v = self._x if self._copy is None and self._moved is None else self.point
         if self._margin is None:
-            self._margin, self._along = kernels.batch_margins_two(*self._data, v, u)
+            self._margin, self._along = np.empty(self.rows), np.empty(self.rows)
+            slope = kernels.first_slope(
+                *self._data, v, u, kind, penalty, radius, self._margin, self._along
+            )
         else:
-            self._along = kernels.batch_margins(*self._data, u)
-        loss = kernels.two_point_slope(kind, self._margin, self._along, radius)
+            slope = kernels.next_slope(
+                *self._data, v, u, kind, penalty, radius, self._margin, self._along
+            )
         self.evaluations += 2
-        self.nans += int(loss != loss)
-        return float(loss + penalty * kernels.dot(v, u))
+        self.nans += int(slope != slope)
+        return float(slope)
 
     def shift(self, u: FloatArray, c: float) -> None:
         """v += c u, with u the direction of the last ``slope``; the margins follow."""
