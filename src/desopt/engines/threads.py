@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import TypeVar
 
 from desopt.engines.base import Job, cores
 from desopt.types import Answer, FloatArray, Task
+
+T = TypeVar("T")
 
 
 class Threads:
@@ -20,13 +23,31 @@ class Threads:
 
     def start(self, job: Job) -> None:
         self._job = job
-        self._pool = ThreadPoolExecutor(min(self.jobs, job.workers), "desopt")
+        self._threads = min(self.jobs, job.workers)
+        self._pool = ThreadPoolExecutor(self._threads, "desopt")
 
     def round(self, task: Task) -> list[Answer]:
-        return list(self._pool.map(partial(self._job.work, task), range(self._job.workers)))
+        return self._spread(partial(self._job.work, task), range(self._job.workers))
 
     def totals(self, x: FloatArray, workers: Sequence[int]) -> list[tuple[float, int]]:
-        return list(self._pool.map(partial(self._job.total, x), workers))
+        return self._spread(partial(self._job.total, x), workers)
+
+    def _spread(self, call: Callable[[int], T], workers: Sequence[int]) -> list[T]:
+        """call(worker) for all workers, in their order; a thread takes the next when it is free.
+
+        One future per thread, not per worker: waking the main thread for each would cost more
+        than a short search.
+        """
+        results: dict[int, T] = {}
+        left = iter(workers)  # shared: next() on it is one step under the GIL
+
+        def serve() -> None:
+            for worker in left:
+                results[worker] = call(worker)
+
+        for future in [self._pool.submit(serve) for _ in range(self._threads)]:
+            future.result()
+        return [results[worker] for worker in workers]
 
     def close(self) -> None:
         self._pool.shutdown(cancel_futures=True)
