@@ -24,7 +24,7 @@ class Threads:
     def start(self, job: Job) -> None:
         self._job = job
         self._threads = min(self.jobs, job.workers)
-        self._pool = ThreadPoolExecutor(self._threads, "desopt")
+        self._pool = ThreadPoolExecutor(max(1, self._threads - 1), "desopt")
 
     def round(self, task: Task) -> list[Answer]:
         return self._spread(partial(self._job.work, task), range(self._job.workers))
@@ -45,7 +45,9 @@ class Threads:
             for worker in left:
                 results[worker] = call(worker)
 
-        for future in [self._pool.submit(serve) for _ in range(self._threads)]:
+        futures = [self._pool.submit(serve) for _ in range(self._threads - 1)]
+        serve()  # this thread is one of them
+        for future in futures:
             future.result()
         return [results[worker] for worker in workers]
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba.extending import overload
 
-from desopt.jit import SUMS, exact, fused
+from desopt.jit import SUMS, exact_inline, fused
 from desopt.kernels.lowlevel import dot_lanes, prefetch
 
 _U = np.uint64
@@ -36,7 +36,7 @@ class Csr(NamedTuple):
     data: Any
 
 
-@exact
+@exact_inline
 def fetch_row(indptr, indices, data, i):
     """Ask for row i, which will be read soon: rows of a batch are all over the data."""
     begin, end = np.int64(indptr[i]), np.int64(indptr[i + 1])
