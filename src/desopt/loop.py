@@ -27,13 +27,8 @@ from desopt.jit import compilation_noticed
 from desopt.progress import ProgressBar
 from desopt.rng import MAX_ITERATIONS, MAX_ROUNDS, SERVER, STREAM_VERSION
 from desopt.samplers import Sampler
-from desopt.stopping import Status, Stopping
+from desopt.stopping import Callback, Schedule, Status, Stopping
 from desopt.types import Algorithm, Answer, FloatArray, JournalError, Objective
-
-#: By default, evaluating for the history may take this long, and this part of the search's time.
-FREE_SECONDS, EVALUATION_SHARE = 0.05, 1 / 20
-
-Callback = Callable[[Row], Any]
 
 
 @dataclass
@@ -185,30 +180,6 @@ def minimize(
     return _Run(job, chosen, why, schedule, path)(start, progress)
 
 
-@dataclass(frozen=True)
-class Schedule:
-    """When a run evaluates, saves, reports and ends."""
-
-    rounds: int
-    eval_every: int | None
-    snapshot_every: int
-    callbacks: tuple[Callback, ...]
-    stopping: Stopping
-
-    def evaluates(self, round: int, searching: float, evaluating: float, each: float) -> bool:
-        """Whether the full objective is due after this round.
-
-        By default at most some 100 times, and only while it takes little of the time; but
-        where a rule of stopping looks at it, by the number of rounds alone, so that the result
-        does not depend on the clock.
-        """
-        every = max(1, self.rounds // 100) if self.eval_every is None else self.eval_every
-        if every == 0 or round == self.rounds or round % every:
-            return every > 0 and round == self.rounds
-        by_count = self.eval_every is not None or self.stopping.looks_at_loss
-        return by_count or evaluating + each <= FREE_SECONDS + EVALUATION_SHARE * searching
-
-
 @dataclass
 class _Run:
     """One call of ``minimize``, its arguments checked."""
@@ -221,8 +192,9 @@ class _Run:
     history: History = field(default_factory=History)
     initial: float = math.nan
     log: journals.Journal | None = None
-    _evaluating: float = 0.0  # seconds: all evaluations of this call, the last one, and
-    _each: float = 0.0  # the search before it was resumed
+    # Seconds: all evaluations of this call, the last one, and the search before this call.
+    _evaluating: float = 0.0
+    _each: float = 0.0
     _searched_before: float = 0.0
 
     def __call__(self, x0: FloatArray, show: bool | None) -> Result:

@@ -1,12 +1,19 @@
-"""When a run ends, and what its result is called."""
+"""When a run evaluates, saves, reports and ends."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import Any
 
 from desopt.history import Row
+
+Callback = Callable[[Row], Any]
+
+#: By default, evaluating for the history may take this long, and this part of the search's time.
+FREE_SECONDS, EVALUATION_SHARE = 0.05, 1 / 20
 
 
 class Status(IntEnum):
@@ -60,3 +67,27 @@ class Stopping:
         if self.patience is not None and round - self._best_round >= self.patience:
             return Status.PATIENCE, f"no improvement on {self._best:g} in {self.patience} rounds"
         return None
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """What happens after which rounds."""
+
+    rounds: int
+    eval_every: int | None
+    snapshot_every: int
+    callbacks: tuple[Callback, ...]
+    stopping: Stopping
+
+    def evaluates(self, round: int, searching: float, evaluating: float, each: float) -> bool:
+        """Whether the full objective is due after this round.
+
+        By default at most some 100 times, and only while it takes little of the time; but
+        where a rule of stopping looks at it, by the number of rounds alone, so that the result
+        does not depend on the clock.
+        """
+        every = max(1, self.rounds // 100) if self.eval_every is None else self.eval_every
+        if every == 0 or round == self.rounds or round % every:
+            return every > 0 and round == self.rounds
+        by_count = self.eval_every is not None or self.stopping.looks_at_loss
+        return by_count or evaluating + each <= FREE_SECONDS + EVALUATION_SHARE * searching

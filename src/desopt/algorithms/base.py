@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from desopt.rng import MAX_ITERATIONS
-from desopt.samplers import Sampler
+from desopt.samplers import Key, Sampler
 from desopt.types import Answer, BoolArray, FloatArray, LocalFunction, ObjectiveError
 
 
@@ -93,6 +93,20 @@ def unpack_scalars(answer: Answer, count: int) -> FloatArray:
     if np.isnan(values).any():
         raise ValueError(f"answer of worker {answer.worker} has a NaN scalar")
     return values
+
+
+def search_answer(sampler: Sampler, f: LocalFunction, alpha: FloatArray, key: Key) -> Answer:
+    """Run a (1+1) search of K steps on f; the answer is its accept bits."""
+    accepted = sampler.search(f, alpha, key)
+    return Answer(
+        key.worker,
+        pack_bits(accepted),
+        evaluations=f.evaluations,
+        samples=f.evaluations * f.rows,
+        nans=f.nans,
+        point=f.point if sampler.dense else None,
+        change=f.change,
+    )
 
 
 def slope(f: LocalFunction, u: FloatArray, radius: float, k: int) -> float:

@@ -22,7 +22,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from desopt.algorithms.base import Settings, pack_bits, unpack_bits
+from desopt.algorithms.base import Settings, search_answer, unpack_bits
 from desopt.kernels.steps import add_at, momentum_step
 from desopt.samplers import Key, MixtureRademacher, Sampler
 from desopt.types import Answer, FloatArray, Local, Task
@@ -61,16 +61,7 @@ class DES(Settings):
         f = local.minibatch(task.x, task.round)
         # lines 7-14 (Algorithm 3: 7-20): keep v + alpha_k u where f_i does not rise
         key = Key(self.seed, task.round, worker)
-        accepted = self.sampler.search(f, self.step_sizes(task.round), key)
-        return Answer(
-            worker,
-            pack_bits(accepted),
-            evaluations=f.evaluations,
-            samples=f.evaluations * f.rows,
-            nans=f.nans,
-            point=f.point if self.sampler.dense else None,
-            change=f.change,
-        )
+        return search_answer(self.sampler, f, self.step_sizes(task.round), key)
 
     def merge(self, state: DESState, answers: Sequence[Answer]) -> DESState:
         x, alpha = state.x, self.step_sizes(state.round)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from desopt.algorithms.base import Settings, pack_bits, unpack_bits
+from desopt.algorithms.base import Settings, search_answer, unpack_bits
 from desopt.samplers import Gaussian, Key, Sampler
 from desopt.types import Answer, FloatArray, Local, Task
 
@@ -42,15 +42,7 @@ class ES(Settings):
         f = local.everything(task.x, task.round)
         key = Key(self.seed, task.round, worker)
         # lines 3-8: sample u, keep x + alpha_k u where f does not rise
-        accepted = self.sampler.search(f, self.step_sizes(task.round), key)
-        return Answer(
-            worker,
-            pack_bits(accepted),
-            evaluations=f.evaluations,
-            samples=f.evaluations * f.rows,
-            nans=f.nans,
-            point=f.point if self.sampler.dense else None,
-        )
+        return search_answer(self.sampler, f, self.step_sizes(task.round), key)
 
     def merge(self, state: ESState, answers: Sequence[Answer]) -> ESState:
         (answer,) = answers

@@ -20,6 +20,7 @@ class Threads:
 
     def __init__(self, jobs: int | None = None) -> None:
         self.jobs = cores() if jobs is None else jobs
+        self._pool: ThreadPoolExecutor | None = None
 
     def start(self, job: Job) -> None:
         self._job = job
@@ -45,6 +46,7 @@ class Threads:
             for worker in left:
                 results[worker] = call(worker)
 
+        assert self._pool is not None
         futures = [self._pool.submit(serve) for _ in range(self._threads - 1)]
         serve()  # this thread is one of them
         for future in futures:
@@ -52,4 +54,5 @@ class Threads:
         return [results[worker] for worker in workers]
 
     def close(self) -> None:
-        self._pool.shutdown(cancel_futures=True)
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
