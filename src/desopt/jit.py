@@ -1,4 +1,4 @@
-"""How kernels are compiled: three decorators that say what floating point may do.
+"""How kernels are compiled: decorators that say what floating point may do.
 
 ==========  ==============================================================================
 exact       every operation as written: for whatever decides bits of x or of the streams
@@ -9,7 +9,8 @@ sums        additions may be reordered as well, for SIMD: sums of such values
 None of them assumes away NaN or infinity. ``fastmath`` is always given, also when it is off:
 a function without the option would inherit it from the caller that happens to compile it
 first, and be cached so. ``error_model="numpy"`` because Python's check for division by zero
-keeps LLVM from vectorising. All release the GIL and are cached on disk.
+keeps LLVM from vectorising. All are cached on disk, and release the GIL, but for ``brief``
+ones: exact, and done in microseconds, when handing the GIL over would take longer.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ def _cached(**options: Any) -> Any:
 
 
 exact: Any = _cached(**EXACT)
+brief: Any = _cached(**EXACT | {"nogil": False})
 exact_inline: Any = _cached(inline="always", **EXACT)
 fused: Any = _cached(**FUSED)
 sums: Any = _cached(**SUMS)

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from desopt.bits import as_bits, as_float
-from desopt.jit import exact, exact_inline
+from desopt.jit import brief, exact, exact_inline
 from desopt.types import FloatArray, IndexArray
 
 #: Changes whenever the same key would give other numbers.
@@ -197,7 +197,7 @@ def _below(high, w):
     return ((w >> _32) * high + (((w & _LOW) * high) >> _32)) >> _32
 
 
-@exact
+@brief
 def fill_words(out, c1, c2, c3, k0, k1):
     """out[j] = 64-bit word j of the stream."""
     blocks = out.size // 2
@@ -234,7 +234,7 @@ def fill_normals(out, c1, c2, c3, k0, k1):
             out[4 * blocks + 2] = z2
 
 
-@exact
+@brief
 def fill_integers(out, high, c1, c2, c3, k0, k1):
     """out[j] = word j of the stream, brought to [0, high)."""
     h = _U(high)
@@ -245,7 +245,7 @@ def fill_integers(out, high, c1, c2, c3, k0, k1):
             out[2 * j + 1] = _below(h, c | (d << _32))
 
 
-@exact
+@brief
 def fill_coordinates(index, step, scale, n, c1, c2, c3, k0, k1):
     """Row k: l coordinates of iteration k, and +-scale[k] by the lowest bit of each word.
 
@@ -265,7 +265,7 @@ def fill_coordinates(index, step, scale, n, c1, c2, c3, k0, k1):
                 step[k, j + 1] = scale[k] if c & _ONE else -scale[k]
 
 
-@exact
+@brief
 def fill_mixture_normals(step, scale, c1, c2, c3, k0, k1):
     """Row k: scale[k] times the first l normal numbers of iteration k."""
     l = step.shape[1]
