@@ -12,7 +12,7 @@ import pytest
 
 import desopt
 
-COMMAND = [sys.executable, "-c", "from desopt.cli import main; main()"]
+COMMAND = [sys.executable, "-c", "from desopt.cli.app import main; main()"]
 
 
 def call(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -59,7 +59,7 @@ def test_version() -> None:
 
 
 def test_help_loads_no_package_of_a_single_command() -> None:
-    code = "import sys, desopt.cli; sys.exit('sklearn' in sys.modules or 'rich' in sys.modules)"
+    code = "import sys, desopt.cli.app; sys.exit('sklearn' in sys.modules or 'rich' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=120).returncode == 0
 
 

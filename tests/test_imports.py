@@ -15,12 +15,13 @@ PACKAGE = Path(desopt.__file__).parent
 LAYERS = (
     ("_version", "types", "bits", "jit", "rng"),
     ("kernels",),
-    ("samplers", "data", "twins"),
+    ("samplers", "data"),
     ("objectives",),
     ("algorithms",),
-    ("engines", "journal", "history", "theory", "progress", "stopping"),
+    ("engines", "journal", "history", "theory", "progress", "stopping", "wire", "replica"),
     ("arguments", "loop"),
-    ("bench", "demo"),
+    ("bench", "demo", "experiments", "federate"),
+    ("report",),
     ("cli",),
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
@@ -65,7 +66,7 @@ def test_imports_come_from_the_same_layer_or_below(path: Path) -> None:
 
 def test_the_check_sees_every_form_of_import() -> None:
     source = (
-        "import desopt.cli\n"
+        "import desopt.cli.app\n"
         "from desopt import engines\n"
         "def f():\n    from desopt.loop import minimize\n"
     )

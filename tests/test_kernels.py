@@ -15,12 +15,12 @@ from scipy import sparse
 
 from desopt import rng
 from desopt.data import Rows
+from desopt.data.twins import dense_twin, sparse_twin
 from desopt.jit import exact
 from desopt.kernels import gaussian, losses, mixture
 from desopt.kernels.layouts import Csr, Dense
 from desopt.objectives import LinearModel
 from desopt.rng import Purpose, Stream
-from desopt.twins import dense_twin, sparse_twin
 from desopt.types import IndexArray
 
 KINDS = {"lr": losses.LR, "nsvm": losses.NSVM, "lsvm": losses.LSVM}

@@ -19,8 +19,8 @@ from desopt.algorithms import METHODS
 from desopt.algorithms.es_csa import default_population
 from desopt.bench import baselines
 from desopt.data import Rows
+from desopt.data.twins import dense_twin, sparse_twin
 from desopt.objectives import LinearModel, WorkerData
-from desopt.twins import dense_twin, sparse_twin
 from desopt.types import FloatArray, Task
 
 BATCH = 1000

@@ -1,0 +1,1 @@
+"""The ``desopt`` command: one module per subcommand, gathered in ``app``."""

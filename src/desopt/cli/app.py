@@ -1,0 +1,101 @@
+"""The ``desopt`` command.
+
+What only one command needs is imported inside it, for the sake of ``--help`` and completion.
+An error is one line on stderr that says what to do; ``--debug`` shows the traceback.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from desopt._version import __version__
+from desopt.cli import bench, demo, options, replay
+from desopt.cli.options import Debug
+
+# Click's UsageError. Newer versions of typer carry a click of their own under a private
+# name, so it is reached through the one subclass that every version exports.
+UsageError: type[Exception] = typer.BadParameter.__bases__[0]
+
+EXAMPLES = """\b
+Examples:
+  desopt demo                             compare the methods on a real data set
+  desopt demo --quick --out /tmp/demo     the same in a third of the time
+  desopt bench --quick                    the kernels beside plain NumPy
+  desopt replay run.journal               what is in a journal
+  desopt replay run.journal --round 50 --out x50.npy
+                                          x after 50 rounds, for numpy.load
+"""
+
+app = typer.Typer(
+    name="desopt",
+    help="Distributed evolution strategies (DES): minimise a function from its values alone.",
+    epilog=EXAMPLES,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _show_version(value: bool) -> None:
+    if value:
+        typer.echo(f"desopt {__version__}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    context: typer.Context,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Show the version and stop."
+        ),
+    ] = False,
+    debug: Debug = False,
+) -> None:
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+for command in (demo, bench, replay):
+    name = command.__name__.rpartition(".")[2]
+    app.command(epilog=command.EXAMPLES)(getattr(command, name))
+
+
+def _usage(error: Any) -> str:
+    """What click says of a bad command line, and whose --help says more."""
+    message = " ".join(error.format_message().split()).rstrip(".")
+    command = error.ctx.command_path if error.ctx else "desopt"
+    return f"{message} (see {command} --help)"
+
+
+def _one_line(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    return text or type(error).__name__
+
+
+def main() -> None:
+    """Run the command: exit code 2 for bad usage, 1 for a failure, 130 for Ctrl-C."""
+    try:
+        code = typer.main.get_command(app).main(prog_name="desopt", standalone_mode=False)
+        if code == 130:  # typer's word for Ctrl-C
+            _fail("stopped", code)
+    except UsageError as error:
+        code = _fail(_usage(error), 2)
+    except typer.Abort:  # and click's
+        code = _fail("stopped", 130)
+    except Exception as error:
+        if options.debug:
+            raise
+        code = _fail(f"{_one_line(error)} (--debug shows where)", 1)
+    sys.exit(code)
+
+
+def _fail(message: str, code: int) -> int:
+    typer.echo(f"desopt: {message}", err=True)
+    return code

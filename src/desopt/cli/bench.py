@@ -1,0 +1,39 @@
+"""``desopt bench``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from desopt.cli.options import Debug
+
+EXAMPLES = """\b
+Examples:
+  desopt bench --quick
+  desopt bench --out /tmp/bench
+"""
+
+
+def bench(
+    out: Annotated[
+        Path, typer.Option(file_okay=False, help="Folder for bench.json and bench.png.")
+    ] = Path("desopt-bench"),
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Only the comparison with NumPy, in half a minute.")
+    ] = False,
+    debug: Debug = False,
+) -> None:
+    """Time the kernels beside plain NumPy, in one run, on generated data.
+
+    Prints tables with ratios: per local iteration, against n, threads, memory, start-up.
+    """
+    import os
+
+    # One thread on both sides: read by NumPy's BLAS when it is loaded, so before that.
+    for library in ("OPENBLAS", "OMP", "MKL"):
+        os.environ.setdefault(f"{library}_NUM_THREADS", "1")
+    from desopt.bench import report
+
+    report.run(out, quick)

@@ -1,0 +1,92 @@
+"""``desopt replay``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from desopt.cli.options import Debug
+
+if TYPE_CHECKING:
+    from desopt.journal import Contents
+    from desopt.types import FloatArray
+
+EXAMPLES = """\b
+Examples:
+  desopt replay run.journal
+  desopt replay run.journal --round 50 --out x50.npy
+"""
+
+
+def replay(
+    journal: Annotated[Path, typer.Argument(metavar="JOURNAL")],
+    round: Annotated[
+        int | None,
+        typer.Option(
+            "--round", metavar="T", help="Rebuild x after T rounds; without it, after the last."
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write x to this file (.npy).")
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """Say what a journal holds and rebuild x after any of its rounds.
+
+    JOURNAL is the file that minimize(journal=...) wrote.
+    """
+    import warnings
+
+    import numpy as np
+
+    from desopt import journal as journals
+    from desopt.loop import replay as rebuild
+
+    warnings.simplefilter("ignore", RuntimeWarning)  # of a torn end, which the summary tells
+    if not journal.is_file():
+        raise typer.BadParameter(
+            f"there is no file {str(journal)!r}; give the one that minimize(journal=...) wrote",
+            param_hint="JOURNAL",
+        )
+    content = journals.read(journal)
+    last = len(content.rows)
+    if round is not None and not 0 <= round <= last:
+        raise typer.BadParameter(
+            f"{round} is not in the journal; give a number from 0 to {last}", param_hint="--round"
+        )
+    chosen = last if round is None else round
+    x = rebuild(journal, round=chosen)
+    for name, text in _summary(content, chosen, x):
+        typer.echo(f"{name:<14}{text}")
+    if out is not None:
+        with out.open("wb") as file:  # np.save would add .npy to a name that lacks it
+            np.save(file, x)
+        typer.echo(f"{'written':<14}{out}")
+
+
+def _summary(content: Contents, chosen: int, x: FloatArray) -> list[tuple[str, str]]:
+    """The lines that ``replay`` prints, as (name, text)."""
+    import numpy as np
+
+    config = content.header["config"]
+    losses = [row["loss"] for row in content.rows if not np.isnan(row["loss"])]
+    first = ", ".join(f"{value:.6g}" for value in x[:5])
+    more = ", ..." if x.size > 5 else ""
+    torn = " (the file ends in the middle of another, which is left out)" if content.torn else ""
+    return [
+        ("method", config["method"]["name"]),
+        ("n", f"{x.size}"),
+        ("workers", f"{config['workers']}"),
+        ("rounds", f"{len(content.rows)}{torn}"),
+        ("initial loss", _loss(content.header["initial_fun"])),
+        ("last loss", _loss(losses[-1] if losses else None)),
+        ("x after round", f"{chosen}"),
+        ("norm of x", f"{np.linalg.norm(x):.8g}"),
+        ("x", f"[{first}{more}]"),
+    ]
+
+
+def _loss(value: float | None) -> str:
+    return "not evaluated" if value is None else f"{value:.8g}"
