@@ -20,6 +20,7 @@ from scipy import sparse
 from desopt import METHODS, rng
 from desopt.algorithms.base import pack_bits, pack_scalars, unpack_bits, unpack_scalars
 from desopt.data import Rows, as_shards
+from desopt.kernels.steps import replay_gaussian
 from desopt.objectives import LinearModel, PythonObjective, WorkerData
 from desopt.objectives.base import PointFunction, gaussian_steps
 from desopt.objectives.functions import PythonFunction
@@ -94,6 +95,7 @@ class Kept:
 
     def __init__(self, local: WorkerData) -> None:
         self._local = local
+        self.walk = local.walk
         self.f: Any = None
 
     def minibatch(self, x: Floats, round: int, iteration: int = 0) -> Any:
@@ -335,9 +337,8 @@ class Generic(PointFunction):
         return self._loss(x, *self.made_of[1])
 
 
-def both(loss: str, layout: str, seed: int, penalty: float) -> tuple[Any, Generic, Floats]:
-    """The same batch of 25 of 60 rows, some of them twice, compiled and generic."""
-    random = np.random.default_rng(seed)
+def made(layout: str, random: np.random.Generator) -> tuple[Any, Floats]:
+    """60 rows and their labels."""
     n, density = LAYOUTS[layout]
     X: Any = random.standard_normal((60, n)) * (random.random((60, n)) < density)
     y = np.where(random.random(60) < 0.5, 1.0, -1.0)
@@ -346,8 +347,15 @@ def both(loss: str, layout: str, seed: int, penalty: float) -> tuple[Any, Generi
     if layout == "duplicates":  # every entry as two halves, which add up
         halves = np.repeat(X.data / 2, 2), np.repeat(X.indices, 2)
         X = sparse.csr_array((*halves, 2 * X.indptr), shape=X.shape)
+    return X, y
+
+
+def both(loss: str, layout: str, seed: int, penalty: float) -> tuple[Any, Generic, Floats]:
+    """The same batch of 25 of 60 rows, some of them twice, compiled and generic."""
+    random = np.random.default_rng(seed)
+    X, y = made(layout, random)
     rows = random.integers(0, 60, 25)
-    x = 0.5 * random.standard_normal(n)
+    x = 0.5 * random.standard_normal(X.shape[1])
     model = LinearModel(loss, penalty)
     (shard,) = model.prepare(as_shards([(X, y)], 1, 0))
     compiled = model.on_rows(cast(Rows, shard), rows, x)
@@ -438,6 +446,49 @@ def test_compiled_slope(loss: str, layout: str, radius: float) -> None:
             f.shift(u, -0.1 * expected)
         assert bits(compiled.point) == bits(generic.point)
     assert compiled.evaluations == generic.evaluations == 24
+
+
+@pytest.mark.parametrize("count", [1, 4, 11])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("loss", LOSSES)
+def test_compiled_descent(loss: str, layout: str, count: int) -> None:
+    """Equal slopes but for rounding, and v is bit for bit where these slopes lead."""
+    compiled, generic, x = both(loss, layout, 5, penalty=0.1)
+    stream, scale = Stream(3, 2, 1, 0, Purpose.NORMAL), -0.2 / np.arange(1.0, count + 1.0)
+    scale[-1] = 0.0  # a step of length zero
+    found, expected = (f.descend(stream, scale, 0.3) for f in (compiled, generic))
+    np.testing.assert_allclose(found, expected, rtol=1e-11, atol=1e-13)
+    assert np.abs(expected).min() > 1e-6
+    v = x.copy()
+    replay_gaussian(v, scale * found, *stream.key())
+    assert bits(compiled.point) == bits(v)
+    assert compiled.evaluations == generic.evaluations == 2 * count
+
+
+@pytest.mark.parametrize("moving", [True, False])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("loss", LOSSES)
+def test_compiled_walk(loss: str, layout: str, moving: bool) -> None:
+    """A minibatch per estimate, at a point that moves or stays, beside the general loop."""
+    random = np.random.default_rng(5)
+    X, y = made(layout, random)
+    x = 0.5 * random.standard_normal(X.shape[1])
+    loss_of_batch = oracle.loss_of(loss, 0.1)
+    objectives = LinearModel(loss, 0.1), PythonObjective(lambda x, batch: loss_of_batch(x, *batch))
+    scale, results = np.full(9, -0.1), []
+    for objective in objectives:
+        (_, shard) = objective.prepare([Rows((X, y)), Rows((X, y), np.arange(3, 50))])
+        local = WorkerData(objective, cast(Rows, shard), 7, 2, batch_size=16)
+        at = x.copy()
+        moved = at if moving else np.zeros_like(x)
+        results.append((local.walk(at, moved, 3, scale, 0.3), moved))
+    (found, end), (expected, _) = results
+    np.testing.assert_allclose(found.slopes, expected.slopes, rtol=1e-11, atol=1e-13)
+    assert found[1:] == expected[1:] == (18, 18 * 16, 0)
+    assert np.abs(expected.slopes).min() > 1e-6
+    v = x.copy() if moving else np.zeros_like(x)
+    replay_gaussian(v, scale * found.slopes, *Stream(7, 3, 2, 0, Purpose.NORMAL).key())
+    assert bits(end) == bits(v)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

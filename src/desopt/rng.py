@@ -52,6 +52,8 @@ class Purpose(IntEnum):
     PARTITION = 3
     EVALUATION = 4
     USER = 5
+    DATA = 6
+    PARTICIPATION = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,10 @@ class Stream:
     def of(self, purpose: Purpose) -> Stream:
         """The same worker, round and iteration, for another purpose."""
         return Stream(self.seed, self.round, self.worker, self.iteration, purpose)
+
+    def at(self, iteration: int) -> Stream:
+        """The same worker, round and purpose, for another iteration."""
+        return Stream(self.seed, self.round, self.worker, iteration, self.purpose)
 
     def key(self) -> tuple[np.uint64, np.uint64, np.uint64, np.uint64, np.uint64]:
         """(counter words 1, 2, 3, key words 0, 1), as the kernels take them."""
@@ -213,9 +219,15 @@ def fill_words(out, c1, c2, c3, k0, k1):
 @exact
 def fill_normals(out, c1, c2, c3, k0, k1):
     """out[j] = normal number j of the stream."""
+    fill_normal_blocks(out, 0, c1, c2, c3, k0, k1)
+
+
+@exact
+def fill_normal_blocks(out, first, c1, c2, c3, k0, k1):
+    """out[j] = normal number 4 first + j of the stream."""
     blocks = out.size // 4
     for j in range(blocks):
-        a, b, c, d = philox(_U(j), c1, c2, c3, k0, k1)
+        a, b, c, d = philox(_U(first + j), c1, c2, c3, k0, k1)
         z0, z1 = _normal_pair(a, b)
         z2, z3 = _normal_pair(c, d)
         out[4 * j] = z0
@@ -224,7 +236,7 @@ def fill_normals(out, c1, c2, c3, k0, k1):
         out[4 * j + 3] = z3
     left = out.size - 4 * blocks
     if left > 0:
-        a, b, c, d = philox(_U(blocks), c1, c2, c3, k0, k1)
+        a, b, c, d = philox(_U(first + blocks), c1, c2, c3, k0, k1)
         z0, z1 = _normal_pair(a, b)
         z2, _z3 = _normal_pair(c, d)
         out[4 * blocks] = z0

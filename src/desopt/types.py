@@ -5,7 +5,7 @@ A run is a loop over rounds::
     state = algorithm.init(x0)
     for t in range(rounds):
         task    = algorithm.plan(state)            # what every worker needs to know
-        answers = engine.round(task)               # ordered by worker
+        answers = engine.round(task)               # of those who answered, ordered by worker
         state   = algorithm.merge(state, answers)  # pure: anyone can repeat it
 
 Nothing else passes between a server and its workers, and neither a task nor an
@@ -19,7 +19,7 @@ import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,6 +70,15 @@ class State(Protocol):
     def x(self) -> FloatArray: ...
 
 
+class Walked(NamedTuple):
+    """The slopes g_k of K' two-point estimates, and what they cost."""
+
+    slopes: FloatArray
+    evaluations: int
+    samples: int
+    nans: int
+
+
 class LocalFunction(Protocol):
     """f_i: the mean of F over one batch, with a current point v that it can look around.
 
@@ -114,12 +123,16 @@ class LocalFunction(Protocol):
     def slope(self, u: FloatArray, radius: float) -> float:
         """(f(v + radius u) - f(v - radius u)) / (2 radius)."""
 
-    def shift(self, u: FloatArray, c: float) -> None:
-        """v = v + c u."""
+    def descend(self, stream: Any, scale: FloatArray, radius: float) -> FloatArray:
+        """g_k = slope(u_k), then v += scale[k] g_k u_k, for every k; u_k the normal vector of
+        iteration k. A slope that is not finite counts as 0. Gives all g_k."""
 
 
 class Objective(Protocol):
-    """f = E[F(x; xi)], able to bind F to a worker's data. Shards are those of ``desopt.data``."""
+    """f = E[F(x; xi)], able to bind F to a worker's data. Shards are those of ``desopt.data``.
+
+    It may also have ``walk``, the compiled form of ``Local.walk`` (see ``LinearModel.walk``).
+    """
 
     @property
     def compiled(self) -> bool:
@@ -128,7 +141,7 @@ class Objective(Protocol):
     def settings(self) -> dict[str, Any]:
         """Name and parameters as plain JSON values: part of the run's identity."""
 
-    def prepare(self, shards: Sequence[Any], *, some: bool = False) -> list[Any]:
+    def prepare(self, shards: Sequence[Any], *, some: bool = False) -> Sequence[Any]:
         """Check the shards and bring them into the form that ``on_rows`` wants.
 
         ``some`` says that these are not all of them: a loader's data, seen by its worker only.
@@ -156,6 +169,12 @@ class Local(Protocol):
     def everything(self, x: FloatArray, round: int) -> LocalFunction:
         """f_i on all of the worker's data, standing at x."""
 
+    def walk(
+        self, at: FloatArray, moved: FloatArray, round: int, scale: FloatArray, radius: float
+    ) -> Walked:
+        """For every k: g_k, the slope of f_i along u_k on a new minibatch, at ``at``; then
+        moved += scale[k] g_k u_k. ``at`` and ``moved`` may be one array."""
+
 
 class Algorithm(Protocol):
     """Hyper-parameters (a frozen dataclass) and four verbs."""
@@ -172,8 +191,12 @@ class Algorithm(Protocol):
     def work(self, task: Task, local: Local, worker: int) -> Answer:
         """The worker's side of a round."""
 
-    def merge(self, state: Any, answers: Sequence[Answer]) -> Any:
-        """The state after the round. Pure, and equal in every bit for payloads and points."""
+    def merge(self, state: Any, answers: Iterable[Answer]) -> Any:
+        """The state after the round. Pure, and equal in every bit for payloads and points.
+
+        The answers come in the order of workers, from any of them: nobody's leaves x where it
+        is. They are taken one at a time, so that they need not all be in memory.
+        """
 
     def settings(self) -> dict[str, Any]:
         """All hyper-parameters as plain JSON values: the run's identity."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeVar
 
 import numpy as np
 
 from desopt.rng import MAX_ITERATIONS
 from desopt.samplers import Key, Sampler
-from desopt.types import Answer, BoolArray, FloatArray, LocalFunction, ObjectiveError
+from desopt.types import Answer, BoolArray, FloatArray, LocalFunction, Walked
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +57,18 @@ class TwoPointSettings(Settings):
         """K' = K/2."""
         return self.iterations // 2
 
+    @property
+    def form(self) -> Form:
+        return Form(scalars=self.estimates)
+
+
+StateT = TypeVar("StateT", bound=Any)
+
+
+def unmoved(state: StateT) -> StateT:
+    """The state after a round in which nobody answered: the round counts, nothing else changes."""
+    return replace(state, round=state.round + 1)
+
 
 def pack_bits(accepted: BoolArray) -> bytes:
     """K accept bits in K/8 bytes; bit k is bit k % 8 of byte k // 8."""
@@ -95,6 +107,26 @@ def unpack_scalars(answer: Answer, count: int) -> FloatArray:
     return values
 
 
+@dataclass(frozen=True)
+class Form:
+    """What every answer's payload of a run holds: accept bits or scalars, and how many."""
+
+    bits: int = 0
+    scalars: int = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes of a payload."""
+        return (self.bits + 7) // 8 + 8 * self.scalars
+
+    def check(self, answer: Answer) -> None:
+        """Refuse a payload that ``merge`` could not read."""
+        if self.bits:
+            unpack_bits(answer, self.bits)
+        else:
+            unpack_scalars(answer, self.scalars)
+
+
 def search_answer(sampler: Sampler, f: LocalFunction, alpha: FloatArray, key: Key) -> Answer:
     """Run a (1+1) search of K steps on f; the answer is its accept bits."""
     accepted = sampler.search(f, alpha, key)
@@ -109,11 +141,7 @@ def search_answer(sampler: Sampler, f: LocalFunction, alpha: FloatArray, key: Ke
     )
 
 
-def slope(f: LocalFunction, u: FloatArray, radius: float, k: int) -> float:
-    """The two-point estimate along u; no step (0) where a value was not finite."""
-    try:
-        g = f.slope(u, radius)
-    except ObjectiveError as error:
-        error.iteration = k
-        raise
-    return g if math.isfinite(g) else 0.0
+def slopes_answer(worker: int, walked: Walked, point: FloatArray) -> Answer:
+    """The answer of a worker that made two-point estimates: its slopes."""
+    slopes, evaluations, samples, nans = walked
+    return Answer(worker, pack_scalars(slopes), evaluations, samples, nans, point)

@@ -8,6 +8,7 @@ beta    momentum       0 <= beta < 1; the theory covers beta < 0.595
 K       iterations     (1+1) steps of a worker per round
 u       sampler        mutation vectors with mean 0 and covariance I
 x, m    state          the server's point and momentum
+M                      those who answered; ``aggregate`` says how their v_i become one
 ======  =============  ==========================================================
 
 A worker's answer is its K accept bits: with the sampler they determine its final point.
@@ -16,16 +17,17 @@ A worker's answer is its K accept bits: with the sampler they determine its fina
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 
-from desopt.algorithms.base import Settings, search_answer, unpack_bits
+from desopt.algorithms.aggregate import AGGREGATES, combine
+from desopt.algorithms.base import Form, Settings, search_answer, unmoved, unpack_bits
 from desopt.kernels.steps import add_at, momentum_step
 from desopt.samplers import Key, MixtureRademacher, Sampler
-from desopt.types import Answer, FloatArray, Local, Task
+from desopt.types import Answer, FloatArray, Local, Task, check_name
 
 
 @dataclass(frozen=True)
@@ -44,11 +46,13 @@ class DES(Settings):
     name: str = "des-mr"
     momentum: float = 0.5
     sampler: Sampler = field(default_factory=MixtureRademacher)
+    aggregate: str = "mean"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0.0 <= self.momentum < 1.0:
             raise ValueError(f"momentum must be in [0, 1), got {self.momentum!r}")
+        check_name("aggregate", self.aggregate, AGGREGATES)
 
     def init(self, x0: FloatArray) -> DESState:
         return DESState(0, x0, np.zeros_like(x0))
@@ -63,21 +67,30 @@ class DES(Settings):
         key = Key(self.seed, task.round, worker)
         return search_answer(self.sampler, f, self.step_sizes(task.round), key)
 
-    def merge(self, state: DESState, answers: Sequence[Answer]) -> DESState:
-        x, alpha = state.x, self.step_sizes(state.round)
-        total = np.zeros_like(x)
-        for answer in answers:
-            if answer.change is not None:
-                add_at(total, *answer.change)
-            elif answer.point is not None:
-                total += answer.point - x
-            else:
-                accepted = unpack_bits(answer, self.iterations)
-                key = Key(self.seed, state.round, answer.worker)
-                self.sampler.displace(total, x, alpha, accepted, key)
+    def merge(self, state: DESState, answers: Iterable[Answer]) -> DESState:
+        x = state.x
+        total, count = combine(self.aggregate, answers, partial(self._add, state), x.size)
+        if count == 0:
+            return unmoved(state)
         # line 17: d = (1/M) sum_i v_i,K - x_t; line 18: m = beta m + (1 - beta) d; line 19: x + m
-        x, m = momentum_step(x, state.m, total, len(answers), self.momentum)
+        x, m = momentum_step(x, state.m, total, count, self.momentum)
         return DESState(state.round + 1, x, m)
+
+    def _add(self, state: DESState, total: FloatArray, answer: Answer) -> None:
+        """total += v_i,K - x_t."""
+        if answer.change is not None:
+            add_at(total, *answer.change)
+        elif answer.point is not None:
+            total += answer.point - state.x
+        else:
+            accepted = unpack_bits(answer, self.iterations)
+            key = Key(self.seed, state.round, answer.worker)
+            alpha = self.step_sizes(state.round)
+            self.sampler.displace(total, state.x, alpha, accepted, key)
+
+    @property
+    def form(self) -> Form:
+        return Form(bits=self.iterations)
 
     def step_sizes(self, t: int) -> FloatArray:
         """alpha_k^t for k = 0..K-1 (lines 4 and 8); sqrt is exact to the last bit, pow is not."""

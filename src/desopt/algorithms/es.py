@@ -7,12 +7,12 @@ k counts through all rounds. The parent's value is computed anew at the start of
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from desopt.algorithms.base import Settings, search_answer, unpack_bits
+from desopt.algorithms.base import Form, Settings, search_answer, unmoved, unpack_bits
 from desopt.samplers import Gaussian, Key, Sampler
 from desopt.types import Answer, FloatArray, Local, Task
 
@@ -44,8 +44,11 @@ class ES(Settings):
         # lines 3-8: sample u, keep x + alpha_k u where f does not rise
         return search_answer(self.sampler, f, self.step_sizes(task.round), key)
 
-    def merge(self, state: ESState, answers: Sequence[Answer]) -> ESState:
-        (answer,) = answers
+    def merge(self, state: ESState, answers: Iterable[Answer]) -> ESState:
+        given = list(answers)
+        if not given:
+            return unmoved(state)
+        (answer,) = given
         if answer.point is not None:
             return ESState(state.round + 1, answer.point.copy())  # the engine may use it again
         x = state.x.copy()
@@ -53,6 +56,10 @@ class ES(Settings):
         key = Key(self.seed, state.round, answer.worker)
         self.sampler.replay(x, self.step_sizes(state.round), accepted, key)
         return ESState(state.round + 1, x)
+
+    @property
+    def form(self) -> Form:
+        return Form(bits=self.iterations)
 
     def step_sizes(self, t: int) -> FloatArray:
         """Line 2: alpha_k = alpha_0 / sqrt(k+1), for the k of round t."""

@@ -2,7 +2,8 @@
 
 Hansen, Arnold and Auger, "Evolution strategies" (2015), made distributed as in section 5.1 of
 the paper: the server's population is evaluated by every worker on all of its data, and the
-sums decide the ranking.
+sums decide the ranking. Where a worker is missing so are its rows, for all members alike: the
+ranking is that of the mean over the rows of those who answered.
 
 ========  ============  =====================================================================
 symbol    name          meaning
@@ -22,12 +23,12 @@ A worker's answer is lambda sums. exp and log are the package's own: they decide
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
-from desopt.algorithms.base import Settings, pack_scalars, unpack_scalars
+from desopt.algorithms.base import Form, Settings, pack_scalars, unmoved, unpack_scalars
 from desopt.kernels.portable import exp, log
 from desopt.kernels.steps import sum_of_squares, weighted_normals
 from desopt.rng import SERVER, Purpose, Stream
@@ -76,17 +77,18 @@ class ESCSA(Settings):
             nans=f.nans,
         )
 
-    def merge(self, state: CSAState, answers: Sequence[Answer]) -> CSAState:
+    def merge(self, state: CSAState, answers: Iterable[Answer]) -> CSAState:
         n = state.x.size
-        sums = np.zeros(self.population)
+        sums, count = np.zeros(self.population), 0
         for answer in answers:
+            count += 1
             with np.errstate(invalid="ignore"):  # inf - inf: a member that cannot be ranked
                 sums += unpack_scalars(answer, self.population)
         weights = self.weights()
         best = np.argsort(sums, kind="stable")[: weights.size]
         ranked = np.isfinite(sums[best])
-        if not ranked.any():
-            return CSAState(state.round + 1, state.x, state.sigma, state.path)
+        if count == 0 or not ranked.any():
+            return unmoved(state)
         z = np.empty(n)  # z_w = sum_i w_i z_(i); a member without a value is no step
         stream = Stream(self.seed, state.round, SERVER, 0, Purpose.NORMAL)
         weighted_normals(z, np.where(ranked, weights, 0.0), best, *stream.key())
@@ -98,6 +100,10 @@ class ESCSA(Settings):
         path = (1.0 - c) * state.path + math.sqrt(c * (2.0 - c) * mu_eff) * z
         sigma = state.sigma * exp(c / damping * (math.sqrt(sum_of_squares(path)) / length - 1.0))
         return CSAState(state.round + 1, state.x + state.sigma * z, sigma, path)
+
+    @property
+    def form(self) -> Form:
+        return Form(scalars=self.population)
 
     def weights(self) -> FloatArray:
         """Positive and decreasing, summing to 1, for the mu best."""

@@ -17,16 +17,17 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
-from desopt import rng
-from desopt.algorithms.base import TwoPointSettings, pack_scalars, slope, unpack_scalars
-from desopt.kernels.steps import add_scaled, replay_gaussian
+from desopt.algorithms.aggregate import AGGREGATES, combine
+from desopt.algorithms.base import TwoPointSettings, slopes_answer, unmoved, unpack_scalars
+from desopt.kernels.steps import replay_gaussian
 from desopt.rng import Purpose, Stream
-from desopt.types import Answer, FloatArray, Local, Task
+from desopt.types import Answer, FloatArray, Local, Task, Walked, check_name
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,11 @@ class _FedZO(TwoPointSettings):
     """Both methods; they differ in the step sizes and in when a minibatch is drawn."""
 
     new_minibatch = False
+    aggregate: str = "mean"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_name("aggregate", self.aggregate, AGGREGATES)
 
     def init(self, x0: FloatArray) -> FedState:
         return FedState(0, x0)
@@ -50,47 +56,32 @@ class _FedZO(TwoPointSettings):
         return Task(state.round, state.x)
 
     def work(self, task: Task, local: Local, worker: int) -> Answer:
-        t, alpha = task.round, self.step_sizes(task.round)
-        # With a minibatch per iteration no function outlives it: v is moved here.
-        v = task.x.copy() if self.new_minibatch else task.x
-        f = local.minibatch(v, t)
-        g, u = np.zeros(self.estimates), np.empty_like(task.x)
-        evaluations = samples = nans = 0
-        for k in range(self.estimates):
-            if self.new_minibatch and k > 0:
-                f = local.minibatch(v, t, k)
-            rng.normals(Stream(self.seed, t, worker, k, Purpose.NORMAL), u.size, out=u)
-            g[k] = slope(f, u, self.radius, k)
-            c = -(alpha[k] * g[k])
-            if not self.new_minibatch:
-                f.shift(u, c)
-            elif c != 0.0:  # as in a replay, which does not draw u for nothing
-                add_scaled(v, c, u)
-            evaluations += f.evaluations
-            samples += f.evaluations * f.rows
-            nans += f.nans
-            f.evaluations = f.nans = 0
-        return Answer(
-            worker,
-            pack_scalars(g),
-            evaluations,
-            samples,
-            nans,
-            point=v if self.new_minibatch else f.point,
-        )
+        scale = -self.step_sizes(task.round)
+        if self.new_minibatch:
+            v = task.x.copy()
+            walked = local.walk(v, v, task.round, scale, self.radius)
+        else:
+            f = local.minibatch(task.x, task.round)
+            stream = Stream(self.seed, task.round, worker, 0, Purpose.NORMAL)
+            slopes = f.descend(stream, scale, self.radius)
+            walked = Walked(slopes, f.evaluations, f.evaluations * f.rows, f.nans)
+            v = f.point
+        return slopes_answer(worker, walked, v)
 
-    def merge(self, state: FedState, answers: Sequence[Answer]) -> FedState:
-        x, alpha = state.x, self.step_sizes(state.round)
-        total = np.zeros_like(x)
-        for answer in answers:
-            v = answer.point
-            if v is None:
-                v = x.copy()
-                g = unpack_scalars(answer, self.estimates)
-                stream = Stream(self.seed, state.round, answer.worker, 0, Purpose.NORMAL)
-                replay_gaussian(v, -(alpha * g), *stream.key())
-            total += v - x
-        return FedState(state.round + 1, x + total / len(answers))
+    def merge(self, state: FedState, answers: Iterable[Answer]) -> FedState:
+        add = partial(self._add, state)
+        total, count = combine(self.aggregate, answers, add, state.x.size)
+        return FedState(state.round + 1, state.x + total / count) if count else unmoved(state)
+
+    def _add(self, state: FedState, total: FloatArray, answer: Answer) -> None:
+        """total += v_i - x_t."""
+        v = answer.point
+        if v is None:
+            v = state.x.copy()
+            g = unpack_scalars(answer, self.estimates)
+            stream = Stream(self.seed, state.round, answer.worker, 0, Purpose.NORMAL)
+            replay_gaussian(v, -(self.step_sizes(state.round) * g), *stream.key())
+        total += v - state.x
 
     @abstractmethod
     def step_sizes(self, t: int) -> FloatArray:

@@ -11,14 +11,13 @@ from them and the stream of u_k.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
-from desopt import rng
-from desopt.algorithms.base import TwoPointSettings, pack_scalars, slope, unpack_scalars
-from desopt.kernels.steps import add_scaled, replay_gaussian
+from desopt.algorithms.base import TwoPointSettings, slopes_answer, unpack_scalars
+from desopt.kernels.steps import replay_gaussian
 from desopt.rng import Purpose, Stream
 from desopt.types import Answer, FloatArray, Local, Task
 
@@ -44,21 +43,11 @@ class ZOSignSGD(TwoPointSettings):
         return Task(state.round, state.x)
 
     def work(self, task: Task, local: Local, worker: int) -> Answer:
-        g, u = np.zeros(self.estimates), np.empty_like(task.x)
-        total = np.zeros_like(task.x)
-        evaluations = samples = nans = 0
-        for k in range(self.estimates):
-            f = local.minibatch(task.x, task.round, k)
-            stream = Stream(self.seed, task.round, worker, k, Purpose.NORMAL)
-            rng.normals(stream, u.size, out=u)
-            g[k] = slope(f, u, self.radius, k)
-            add_scaled(total, g[k], u)
-            evaluations += f.evaluations
-            samples += f.evaluations * f.rows
-            nans += f.nans
-        return Answer(worker, pack_scalars(g), evaluations, samples, nans, point=np.sign(total))
+        total, ones = np.zeros_like(task.x), np.ones(self.estimates)
+        walked = local.walk(task.x, total, task.round, ones, self.radius)
+        return slopes_answer(worker, walked, np.sign(total))
 
-    def merge(self, state: SignState, answers: Sequence[Answer]) -> SignState:
+    def merge(self, state: SignState, answers: Iterable[Answer]) -> SignState:
         votes = np.zeros_like(state.x)
         for answer in answers:
             vote = answer.point

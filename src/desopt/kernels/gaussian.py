@@ -18,7 +18,7 @@ from desopt.rng import fill_normal_lanes
 
 LANES = 4
 _ROWS = 1024  # rows per step of a pass over many
-_BLOCKS = 64  # Philox blocks per step: the numbers stay in the first-level cache
+BLOCKS = 64  # Philox blocks per step: the numbers stay in the first-level cache
 
 
 @exact
@@ -28,9 +28,9 @@ def draw_four(u, v, vu, uu, lanes, c1, c2, c3, k0, k1):
     for g in range(LANES):
         vu[g] = 0.0
         uu[g] = 0.0
-    for first in range(0, n, 4 * _BLOCKS):
+    for first in range(0, n, 4 * BLOCKS):
         fill_normal_lanes(lanes, first // 4, c1, c2, c3, k0, k1)
-        unpack_lanes(lanes, min(4 * _BLOCKS, n - first), u, first, v, vu, uu)
+        unpack_lanes(lanes, min(4 * BLOCKS, n - first), u, first, v, vu, uu)
 
 
 @sums
@@ -49,7 +49,7 @@ def search_gaussian(layout, rows, y, v, alpha, kind, penalty, accepted, c1, c2, 
     b, n = rows.size, v.size
     batch, every = signed_batch(layout, rows, y), np.arange(b)
     u = np.empty((n, LANES))
-    lanes = np.empty((4, LANES * _BLOCKS))
+    lanes = np.empty((4, LANES * BLOCKS))
     change = np.empty((b, LANES))
     vu, uu, cross = np.empty(LANES), np.empty(LANES), np.empty(LANES)
     margin, trial = np.empty(b), np.empty(b)
@@ -81,7 +81,7 @@ def values_around(layout, rows, y, x, scale, kind, penalty, out, c1, c2, c3, k0,
     """out[k] = the batch's objective at x + scale u_k, u_k the normals of iteration k."""
     b = rows.size
     u = np.empty((x.size, LANES))
-    lanes = np.empty((4, LANES * _BLOCKS))
+    lanes = np.empty((4, LANES * BLOCKS))
     xu, uu = np.empty(LANES), np.empty(LANES)
     margin = np.empty(b)
     fill_margins(layout, rows, y, x, margin)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 
@@ -10,7 +11,7 @@ import numpy as np
 from desopt import rng
 from desopt.kernels.steps import add_scaled, apply_row, apply_step, undo_row, undo_step
 from desopt.rng import Stream
-from desopt.types import BoolArray, FloatArray, IndexArray, ObjectiveError, Step
+from desopt.types import BoolArray, FloatArray, IndexArray, LocalFunction, ObjectiveError, Step
 
 
 class PointFunction(ABC):
@@ -136,6 +137,14 @@ class PointFunction(ABC):
         if c != 0.0:  # as in a replay, which does not draw u for nothing
             add_scaled(self._v, c, u)
 
+    def descend(self, stream: Stream, scale: FloatArray, radius: float) -> FloatArray:
+        slopes, u = np.zeros(scale.size), np.empty(self.size)
+        for k in range(scale.size):
+            rng.normals(stream.at(k), self.size, out=u)
+            slopes[k] = finite_slope(self, u, radius, k)
+            self.shift(u, scale[k] * slopes[k])
+        return slopes
+
     def _evaluate(self, x: FloatArray) -> float:
         value = self.at(x)
         self.evaluations += 1
@@ -149,8 +158,17 @@ class PointFunction(ABC):
             self._pending = None
 
 
+def finite_slope(f: LocalFunction, u: FloatArray, radius: float, k: int) -> float:
+    """The estimate of iteration k along u; no step (0) where a value was not finite."""
+    try:
+        g = f.slope(u, radius)
+    except ObjectiveError as error:
+        error.iteration = k
+        raise
+    return g if math.isfinite(g) else 0.0
+
+
 def gaussian_steps(stream: Stream, alpha: FloatArray, n: int) -> Iterator[Step]:
     """alpha[k] u_k, u_k the normal vector of iteration k of the stream's worker and round."""
     for k in range(alpha.size):
-        of_k = Stream(stream.seed, stream.round, stream.worker, k, stream.purpose)
-        yield None, alpha[k] * rng.normals(of_k, n)
+        yield None, alpha[k] * rng.normals(stream.at(k), n)

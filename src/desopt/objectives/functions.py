@@ -40,8 +40,8 @@ class PythonObjective:
     def settings(self) -> dict[str, Any]:
         return {"name": "callable"}
 
-    def prepare(self, shards: Sequence[Shard], *, some: bool = False) -> list[Shard]:
-        return list(shards)
+    def prepare(self, shards: Sequence[Shard], *, some: bool = False) -> Sequence[Shard]:
+        return shards
 
     def dimension(self, shards: Sequence[Shard]) -> int | None:
         return None

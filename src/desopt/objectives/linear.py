@@ -18,15 +18,15 @@ from typing import Any, cast
 import numpy as np
 from scipy import sparse
 
-from desopt.data import Nothing, Rows, Shard, all_finite, as_rows
+from desopt.data import Loaders, Nothing, Rows, Shard, all_finite, as_rows, distinct
 from desopt.kernels import linear as kernels
+from desopt.kernels import two_point
 from desopt.kernels.gaussian import search_gaussian, values_around
 from desopt.kernels.layouts import Csr, Dense
 from desopt.kernels.losses import LR, LSVM, NSVM
 from desopt.kernels.mixture import search_mixture
-from desopt.kernels.steps import add_scaled
 from desopt.objectives.base import PointFunction
-from desopt.rng import Stream
+from desopt.rng import Purpose, Stream
 from desopt.types import BoolArray, FloatArray, IndexArray
 
 LOSSES = {"lr": LR, "nsvm": NSVM, "lsvm": LSVM}
@@ -48,13 +48,15 @@ class LinearModel:
         return {"name": self.loss, "penalty": self.penalty}
 
     def dimension(self, shards: Sequence[Shard]) -> int | None:
-        widths = {shard.arrays[0].shape[1] for shard in shards if shard.arrays}
+        widths = {shard.arrays[0].shape[1] for shard in distinct(shards) if shard.arrays}
         if len(widths) > 1:
             raise ValueError(f"data: shards have different numbers of columns: {sorted(widths)}")
         return widths.pop() if widths else None
 
-    def prepare(self, shards: Sequence[Shard], *, some: bool = False) -> list[Shard]:
+    def prepare(self, shards: Sequence[Shard], *, some: bool = False) -> Sequence[Shard]:
         """Arrays as the kernels want them, converted once and shared; labels as -1 and +1."""
+        if isinstance(shards, Loaders):
+            return shards  # each is prepared where it is loaded
         with_arrays = [shard for shard in shards if shard.arrays]
         for shard in with_arrays:
             self._check_arrays(shard.arrays)
@@ -84,6 +86,26 @@ class LinearModel:
 
     def on_nothing(self, x: FloatArray) -> LinearFunction:
         raise TypeError(f"data is missing: {self.loss!r} needs data=(X, y)")
+
+    def walk(
+        self,
+        shard: Rows,
+        batch_size: int,
+        at: FloatArray,
+        moved: FloatArray,
+        scale: FloatArray,
+        radius: float,
+        stream: Stream,
+    ) -> tuple[FloatArray, int]:
+        """``Local.walk`` on the rows of a shard, in one call: all g_k, and how many were NaN."""
+        X, y = shard.arrays
+        slopes = np.empty(scale.size)
+        keys = stream.of(Purpose.BATCH).key(), stream.of(Purpose.NORMAL).key()
+        nans = two_point.walk(
+            _layout(X), shard.numbers(), y, batch_size, at, moved, scale,
+            LOSSES[self.loss], self.penalty, radius, slopes, *keys,
+        )  # fmt: skip
+        return slopes, int(nans)
 
     def _check_arrays(self, arrays: tuple[Any, ...]) -> None:
         shapes = [array.shape for array in arrays]
@@ -118,8 +140,6 @@ class LinearFunction(PointFunction):
         self._data = _layout(X), rows, y
         self._model = LOSSES[model.loss], model.penalty
         self._moved: tuple[IndexArray, FloatArray, FloatArray] | None = None
-        self._margin: FloatArray | None = None  # margins at v, and the last direction's
-        self._along: FloatArray | None = None
 
     def at(self, x: FloatArray) -> float:
         return float(kernels.objective_value(*self._data, x, *self._model))
@@ -140,17 +160,19 @@ class LinearFunction(PointFunction):
             self._moved = None
         return v
 
+    @property
+    def _here(self) -> FloatArray:
+        """v to read from: x itself while v has not left it."""
+        return self._x if self._copy is None and self._moved is None else self.point
+
     def search_sparse(self, index: IndexArray, step: FloatArray) -> BoolArray:
         accepted = np.zeros(len(index), np.bool_)
-        x = self._x if self._copy is None and self._moved is None else self.point
-        self._margin = None
-        nans, *moved = search_mixture(*self._data, x, index, step, *self._model, accepted)
+        nans, *moved = search_mixture(*self._data, self._here, index, step, *self._model, accepted)
         self._moved = tuple(moved)
         return self._searched(accepted, nans)
 
     def search_gaussian(self, stream: Stream, alpha: FloatArray) -> BoolArray:
         accepted = np.zeros(alpha.size, np.bool_)
-        self._margin = None
         nans = search_gaussian(
             *self._data, self.point, alpha, *self._model, accepted, *stream.key()
         )
@@ -164,26 +186,21 @@ class LinearFunction(PointFunction):
         return out
 
     def slope(self, u: FloatArray, radius: float) -> float:
-        """One product with u serves both points; the penalty's slope is penalty v^T u."""
-        kind, penalty = self._model
-        v = self._x if self._copy is None and self._moved is None else self.point
-        if self._margin is None:
-            self._margin, self._along = np.empty(self.rows), np.empty(self.rows)
-            slope = kernels.first_slope(
-                *self._data, v, u, kind, penalty, radius, self._margin, self._along
-            )
-        else:
-            slope = kernels.next_slope(
-                *self._data, v, u, kind, penalty, radius, self._margin, self._along
-            )
-        self.evaluations += 2
-        self.nans += int(slope != slope)
-        return float(slope)
+        found = two_point.slope(*self._data, self._here, u, *self._model, radius)
+        self._estimated(1, int(found != found))
+        return float(found)
 
-    def shift(self, u: FloatArray, c: float) -> None:
-        """v += c u, with u the direction of the last ``slope``; the margins follow."""
-        super().shift(u, c)
-        add_scaled(self._margin, c, self._along)
+    def descend(self, stream: Stream, scale: FloatArray, radius: float) -> FloatArray:
+        slopes = np.empty(scale.size)
+        nans = two_point.descend(
+            *self._data, self.point, scale, *self._model, radius, slopes, *stream.key()
+        )
+        self._estimated(scale.size, nans)
+        return slopes
+
+    def _estimated(self, count: int, nans: int) -> None:
+        self.evaluations += 2 * count
+        self.nans += int(nans)
 
     def _searched(self, accepted: BoolArray, nans: int) -> BoolArray:
         self.evaluations += accepted.size + 1
