@@ -15,15 +15,19 @@ PACKAGE = Path(desopt.__file__).parent
 LAYERS = (
     ("_version", "types", "bits", "jit", "rng"),
     ("kernels",),
-    ("samplers", "data"),
+    ("samplers", "data", "participation"),
     ("objectives",),
     ("algorithms",),
-    ("engines", "journal", "history", "theory", "progress", "stopping", "wire", "replica"),
+    (
+        "engines", "journal", "history", "theory", "progress", "stopping",
+        "wire", "replica", "server",
+    ),
     ("arguments", "loop"),
-    ("bench", "demo", "experiments", "federate"),
+    ("bench", "demo", "experiments", "federate", "looks"),
+    ("runs",),
     ("report",),
     ("cli",),
-)
+)  # fmt: skip
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 
 # The package's own __init__ only gathers names for the user.

@@ -93,11 +93,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 counts = st.integers(0, 2**63)
 floats = st.floats(allow_nan=True)
-answers_of_a_round = st.lists(st.binary(max_size=200), min_size=1, max_size=4)
+answers_of_a_round = st.dictionaries(st.integers(0, 2**32 - 2), st.binary(max_size=200), max_size=4)
 
 
 @given(st.lists(st.tuples(answers_of_a_round, floats, counts), max_size=5), st.lists(floats))
-def test_round_trip(folder: Path, rounds: list[tuple[list[bytes], float, int]], x: Any) -> None:
+def test_round_trip(
+    folder: Path, rounds: list[tuple[dict[int, bytes], float, int]], x: Any
+) -> None:
     path = folder / "round-trip"
     path.unlink(missing_ok=True)
     header = {"config": {"a": 1, "b": {"c": [1.5, "ü"]}}, "initial_fun": None}
@@ -107,9 +109,9 @@ def test_round_trip(folder: Path, rounds: list[tuple[list[bytes], float, int]], 
     for t, (payloads, loss, count) in enumerate(rounds):
         row = desopt.Row(
             round=t + 1, seconds=0.1 * t, loss=loss, evaluations=count, samples=count,
-            bytes_up=t, bytes_down=count, nans=t,
+            bytes_up=t, bytes_down=count, nans=t, repeated=3 * t, answers=len(payloads),
         )  # fmt: skip
-        answers = [Answer(300 * i, payload) for i, payload in enumerate(payloads)]
+        answers = [Answer(worker, payloads[worker]) for worker in sorted(payloads)]
         journal.append(row, answers)
         journal.snapshot(DESState(t + 1, state.x, state.m))
         written.append((row, answers))
@@ -292,7 +294,7 @@ def test_flipped_bit_in_the_magic_says_so(
     assert "not a desopt journal" in assert_refused(folder / "m", bytes(data))
     data = bytearray(whole[0])
     data[7] ^= 4
-    assert "format 1" not in assert_refused(folder / "m", bytes(data)), "it is not the format"
+    assert "format 2" not in assert_refused(folder / "m", bytes(data)), "it is not the format"
 
 
 @given(st.data())
@@ -368,6 +370,8 @@ OTHERS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"method": "fed-zo-gd"}, {"radius": 1e-5}, "method.radius is 1e-06 in the journal and 1e-05"),
     ({"method": "es-csa"}, {"population": 8}, "method.population is 9 in the journal and 8"),
     ({}, {"workers": 3}, "workers is 4 in the journal and 3"),
+    ({}, {"participation": 0.5}, "participation is 1.0 in the journal and 0.5"),
+    ({}, {"aggregate": "median"}, "method.aggregate is 'mean' in the journal and 'median'"),
     ({}, {"batch_size": 6}, "batch_size is 5 in the journal and 6"),
     ({}, {"regularization": 0.1}, " is 1e-06 in the journal and 0.1"),
     ({}, {"fun": "nsvm"}, "objective.name is 'lr' in the journal and 'nsvm'"),
@@ -407,7 +411,7 @@ def test_how_it_is_run_is_not_configuration(tmp_path: Path) -> None:
     [
         ("desopt.loop", "STREAM_VERSION", 99, "stream is 1 in the journal and 99"),
         ("desopt.loop", "__version__", "0.99.1", "desopt is '0.1' in the journal and '0.99'"),
-        ("desopt.journal", "FORMAT_VERSION", 99, "format is 1 in the journal and 99"),
+        ("desopt.journal", "FORMAT_VERSION", 99, "format is 2 in the journal and 99"),
     ],
 )
 def test_another_version_is_refused(
@@ -429,9 +433,9 @@ def test_another_format_is_refused(
     folder: Path, whole: tuple[bytes, desopt.Result, Points]
 ) -> None:
     data = bytearray(whole[0])
-    data[6] = 2
+    data[6] = 1
     message = assert_refused(folder / "format", bytes(data))
-    assert "journal format 2, this version of desopt reads 1" in message
+    assert "journal format 1, this version of desopt reads 2" in message
 
 
 @pytest.mark.parametrize(
@@ -546,7 +550,7 @@ PICKLERS = {"pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
 def test_size_of_a_round_does_not_depend_on_n(tmp_path: Path, n: int) -> None:
     """Ten workers x 500 iterations: 63 bytes of bits and two of framing an answer."""
     bits = -(-500 // 8)
-    record = 11 + 64 + 10 * (1 + 1 + bits) + 8
+    record = 11 + 68 + 10 * (1 + 1 + bits) + 8
     X = np.random.default_rng(0).standard_normal((20, n))
     sizes = []
     for rounds in (1, 2, 5):

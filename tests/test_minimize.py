@@ -576,7 +576,8 @@ def test_history(tmp_path: Path) -> None:
     """Columns, rows, and files that read back exactly."""
     history = run(rounds=5, eval_every=2).history
     assert tuple(history[0]) == ("round", "evaluations", "samples", "nans", "bytes_up",
-                                 "bytes_down", "seconds", "loss")  # fmt: skip
+                                 "bytes_down", "seconds", "loss", "answers",
+                                 "repeated")  # fmt: skip
     assert sorted(history[0]) == sorted(COLUMNS)
     assert len(history) == 5
     assert [row["round"] for row in history[1:3]] == [2, 3]

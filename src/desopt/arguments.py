@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from desopt.algorithms import METHODS
+from desopt.algorithms.aggregate import AGGREGATES
 from desopt.data import Shard
 from desopt.objectives import LOSSES, LinearModel, PythonObjective
 from desopt.rng import MAX_DIMENSION
@@ -52,6 +53,14 @@ def positive(name: str, value: Any) -> float:
     return number
 
 
+def share(name: str, value: Any) -> float:
+    """A real number > 0 and at most 1."""
+    number = real(name, value)
+    if not 0 < number <= 1:
+        raise ValueError(f"{name} must be > 0 and at most 1, got {value!r}")
+    return number
+
+
 def optional(check: Callable[..., Any], name: str, value: Any, *limits: Any) -> Any:
     """None, or what the check makes of the value."""
     return None if value is None else check(name, value, *limits)
@@ -79,6 +88,37 @@ def as_algorithm(method: Any, **settings: Any) -> Algorithm:
         )
     algorithm: Algorithm = method
     return algorithm
+
+
+def as_aggregate(aggregate: Any) -> str:
+    """The ``aggregate`` argument: the name of a rule."""
+    if not isinstance(aggregate, str):
+        raise TypeError(f"aggregate must be one of {', '.join(AGGREGATES)}, got {aggregate!r}")
+    check_name("aggregate", aggregate, AGGREGATES)
+    return aggregate
+
+
+def fits_aggregate(algorithm: Algorithm, aggregate: str, n: int) -> None:
+    """Refuse a rule that the method does not have; warn where the steps are too sparse for it."""
+    if aggregate == "mean":
+        return
+    if getattr(algorithm, "aggregate", None) != aggregate:
+        names = [name for name, method in METHODS.items() if hasattr(method.algorithm, "aggregate")]
+        raise ValueError(
+            f"aggregate={aggregate!r} is for the methods that average points "
+            f"({', '.join(names)}), got {algorithm.name}; leave it out, or set it in the "
+            "algorithm object"
+        )
+    sampler = getattr(algorithm, "sampler", None)
+    draws = getattr(sampler, "l", 2 * n) * getattr(algorithm, "iterations", 1)
+    if draws < 2 * n:
+        warnings.warn(
+            f"aggregate={aggregate!r} with {draws} draws of {n} coordinates a round: most workers "
+            "leave most coordinates alone, so that the step is 0 there; use more iterations, a "
+            "larger mixture, or method='des'",
+            RuntimeWarning,
+            stacklevel=3,
+        )
 
 
 _VERBS = ("init", "plan", "work", "merge", "settings")

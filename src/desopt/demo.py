@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from desopt.looks import LOOKS
 from desopt.loop import Result, minimize
 from desopt.types import FloatArray
 
@@ -43,18 +44,6 @@ METHODS = {
 }
 REGULARIZATION = 1e-3
 WORKERS, ROUNDS, ITERATIONS, BATCH = 10, 120, 100, 100
-
-# Okabe and Ito's colours, told apart by most colour-blind eyes; dash and marker differ as
-# well, so that the plot survives a grey printer.
-LOOKS = {
-    "des-mr": ("#D55E00", "-", "o"),
-    "des-mg": ("#E69F00", "--", "s"),
-    "des": ("#000000", "-", "^"),
-    "fed-zo-gd": ("#0072B2", "-.", "D"),
-    "fed-zo-sgd": ("#56B4E9", "--", "v"),
-    "zo-signsgd": ("#009E73", ":", "P"),
-    "es-csa": ("#CC79A7", "-.", "X"),
-}
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,14 @@ import numpy as np
 
 from desopt.types import FloatArray
 
-#: round: rounds done; the others are totals since the start of the run, but for ``loss``,
-#: the full objective at this point (NaN in rounds where it was not evaluated).
-COLUMNS = ("round", "evaluations", "samples", "bytes_up", "bytes_down", "seconds", "loss", "nans")
+#: round: rounds done; the others are totals since the start of the run, but for ``loss``, the
+#: full objective at this point (NaN in rounds where it was not evaluated), and ``answers``, the
+#: workers that answered in this round. ``repeated`` counts workers' rounds that were computed
+#: again because a process or a machine died.
+COLUMNS = (
+    "round", "evaluations", "samples", "bytes_up", "bytes_down", "seconds", "loss", "nans",
+    "answers", "repeated",
+)  # fmt: skip
 
 
 class Row(dict[str, Any]):

@@ -39,12 +39,12 @@ try:
 except ImportError:  # pragma: no cover - Windows
     fcntl = None  # type: ignore[assignment]
 
-FORMAT_VERSION = 1
-MAGIC = b"desopt\x01\n"
+FORMAT_VERSION = 2
+MAGIC = b"desopt\x02\n"
 _MARKER = b"\xd5\x9e"
 _HEAD = struct.Struct("<2scII")
 _DIGEST = 8
-_ROUND = struct.Struct("<IddQQQQQI")
+_ROUND = struct.Struct("<IddQQQQQII")
 _SYNC_SECONDS = 1.0
 
 
@@ -80,7 +80,7 @@ class Journal:
             with open(fresh, "wb") as file:
                 file.write(MAGIC)
                 digest = b""
-                for kind, payload in ((b"H", _to_json(header)), (b"S", _pack_state(state))):
+                for kind, payload in ((b"H", _to_json(header)), (b"S", pack_state(state))):
                     record, digest = _seal(kind, payload, digest)
                     file.write(record)
                 file.flush()
@@ -114,7 +114,7 @@ class Journal:
 
     def snapshot(self, state: State) -> None:
         """The state itself, so that a replay can start here."""
-        self._write(b"S", _pack_state(state))
+        self._write(b"S", pack_state(state))
 
     def close(self) -> None:
         if not self._file.closed:
@@ -154,7 +154,7 @@ def read(path: str | os.PathLike[str]) -> Contents:
         if kind == b"H":
             contents.header = json.loads(payload)
         elif kind == b"S":
-            contents.snapshots.append(_unpack_state(payload))
+            contents.snapshots.append(unpack_state(payload))
         elif kind == b"R":
             row, answers = _unpack_round(payload)
             if row["round"] != len(contents.rows) + 1:
@@ -283,30 +283,35 @@ def _check_torn(data: bytes, at: int, path: str | os.PathLike[str], rounds: int)
 
 
 def _pack_round(row: Row, answers: Sequence[Answer]) -> bytes:
-    parts = [
-        _ROUND.pack(*(row[name] for name in _ROUND_FIELDS), len(answers)),
-        *(_varint(a.worker) + _varint(len(a.payload)) + a.payload for a in answers),
-    ]
+    """Workers by the gap to the one before: a byte each where all or most of them answered."""
+    parts = [_ROUND.pack(*(row[name] for name in _ROUND_FIELDS), len(answers))]
+    expected = 0
+    for answer in answers:
+        parts += _varint(answer.worker - expected), _varint(len(answer.payload)), answer.payload
+        expected = answer.worker + 1
     return b"".join(parts)
 
 
 _ROUND_FIELDS = (
     "round", "seconds", "loss", "evaluations", "samples", "bytes_up", "bytes_down", "nans",
+    "repeated",
 )  # fmt: skip
 
 
 def _unpack_round(payload: bytes) -> tuple[Row, list[Answer]]:
     *values, count = _ROUND.unpack_from(payload)
-    answers, at = [], _ROUND.size
+    answers: list[Answer] = []
+    at, expected = _ROUND.size, 0
     for _ in range(count):
-        worker, at = _read_varint(payload, at)
+        gap, at = _read_varint(payload, at)
         length, at = _read_varint(payload, at)
-        answers.append(Answer(worker, payload[at : at + length]))
-        at += length
-    return Row(zip(_ROUND_FIELDS, values, strict=True)), answers
+        answers.append(Answer(expected + gap, payload[at : at + length]))
+        at, expected = at + length, expected + gap + 1
+    return Row(zip(_ROUND_FIELDS, values, strict=True), answers=count), answers
 
 
-def _pack_state(state: Any) -> bytes:
+def pack_state(state: Any) -> bytes:
+    """A state: names and sizes as JSON, the arrays compressed."""
     values = {f.name: getattr(state, f.name) for f in fields(state)}
     arrays = {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
     plain = {name: value for name, value in values.items() if name not in arrays}
@@ -315,10 +320,12 @@ def _pack_state(state: Any) -> bytes:
     return struct.pack("<I", len(meta)) + meta + zlib.compress(body, 1)
 
 
-def _unpack_state(payload: bytes) -> dict[str, Any]:
+def unpack_state(payload: bytes, limit: int = 0) -> dict[str, Any]:
+    """The state's fields by name; ``limit`` bounds the bytes of the arrays (0: any number)."""
     (size,) = struct.unpack_from("<I", payload)
     meta = json.loads(payload[4 : 4 + size])
-    body = np.frombuffer(zlib.decompress(payload[4 + size :]), "<f8").astype(np.float64)
+    unpacked = zlib.decompressobj().decompress(payload[4 + size :], limit)
+    body = np.frombuffer(unpacked, "<f8").astype(np.float64)
     values: dict[str, Any] = dict(meta["plain"])
     at = 0
     for name, length in meta["arrays"].items():

@@ -21,6 +21,7 @@ from desopt.algorithms import restore
 from desopt.algorithms.es_csa import default_population
 from desopt.data import Nothing, as_shards, fingerprint, total_rows
 from desopt.engines import Engine, Job
+from desopt.engines.base import Wired
 from desopt.engines.choice import choose
 from desopt.history import History, Row
 from desopt.jit import compilation_noticed
@@ -28,7 +29,7 @@ from desopt.progress import ProgressBar
 from desopt.rng import MAX_ITERATIONS, MAX_ROUNDS, SERVER, STREAM_VERSION
 from desopt.samplers import Sampler
 from desopt.stopping import Callback, Schedule, Status, Stopping
-from desopt.types import Algorithm, Answer, FloatArray, JournalError, Objective
+from desopt.types import Algorithm, Answer, EngineError, FloatArray, JournalError, Objective
 
 
 @dataclass
@@ -92,6 +93,8 @@ def minimize(
     patience: int | None = None,
     progress: bool | None = None,
     snapshot_every: int = 0,
+    participation: float = 1.0,
+    aggregate: str = "mean",
 ) -> Result:
     """Minimise f(x) = E[F(x; xi)] with M workers that only compute values of F.
 
@@ -110,6 +113,10 @@ def minimize(
         the mutation sampler, l, mu and lambda of the paper, where the method has them.
     workers, rounds, batch_size, seed
         M, T, b, and the seed of everything random.
+    participation, aggregate
+        The share of the workers that is asked in a round, at least one, drawn anew each time;
+        and how their points become one: ``"mean"``, ``"median"`` or ``"trimmed-mean"`` (without
+        the 30 % least and most), coordinate by coordinate, for des* and fed-zo*.
     engine, jobs, round_timeout, attempts
         ``"auto"``, ``"serial"``, ``"threads"``, ``"processes"`` or an engine object; the number
         of threads or processes; the seconds one worker's part of a round may take and the
@@ -121,7 +128,8 @@ def minimize(
         ends. The state itself is added every ``snapshot_every`` rounds (0: never).
     eval_every, callbacks, progress
         The full objective is evaluated every ``eval_every`` rounds and after the last (None:
-        up to 100 times, while that takes little of the time; 0: never). Callbacks get each
+        up to 100 times, while that takes little of the time; 0: never). It needs the data of
+        all workers, also of those that are not asked: 0 for a million of them. Callbacks get each
         round's row and stop the run by returning True. The bar is shown on a terminal, or as
         told.
     max_evaluations, max_seconds, target, patience
@@ -165,9 +173,12 @@ def minimize(
         mixture=check.whole("mixture", mixture),
         sampler=check.as_sampler(sampler),
         population=usual if population is None else check.whole("population", population, 2),
+        aggregate=check.as_aggregate(aggregate),
     )
+    check.fits_aggregate(algorithm, aggregate, start.size)
     check.warn_outside_theory(algorithm, None if data is None else batch_size, rounds)
-    job = Job(algorithm, objective, shards, batch_size, seed, start.size)
+    share = check.share("participation", participation)
+    job = Job(algorithm, objective, shards, batch_size, seed, start.size, share)
     chosen, why = choose(
         engine,
         job,
@@ -178,6 +189,12 @@ def minimize(
         attempts=check.whole("attempts", attempts),
     )
     return _Run(job, chosen, why, schedule, path)(start, progress)
+
+
+def _nothing_yet() -> dict[str, int]:
+    """The totals before the first round."""
+    names = "evaluations", "samples", "nans", "bytes_up", "bytes_down", "seconds", "repeated"
+    return dict.fromkeys(names, 0)
 
 
 @dataclass
@@ -192,10 +209,10 @@ class _Run:
     history: History = field(default_factory=History)
     initial: float = math.nan
     log: journals.Journal | None = None
-    # Seconds: all evaluations of this call, the last one, and the search before this call.
+    # Seconds of all evaluations of this call, and of the last one; totals before this call.
     _evaluating: float = 0.0
     _each: float = 0.0
-    _searched_before: float = 0.0
+    _before: Mapping[str, Any] = field(default_factory=_nothing_yet)
 
     def __call__(self, x0: FloatArray, show: bool | None) -> Result:
         algorithm, schedule = self.job.algorithm, self.schedule
@@ -208,6 +225,7 @@ class _Run:
             ):
                 bar.note("starting")
                 self.engine.start(self.job)
+                self._tell(state)
                 if state.round == 0:
                     self.initial = self._evaluate(x0)
                     self._evaluating = 0.0  # it may have compiled or loaded something
@@ -239,19 +257,24 @@ class _Run:
         """One turn of the loop: plan, work, merge, and the row that tells of it."""
         began = time.perf_counter()
         answers = self.engine.round(self.job.algorithm.plan(before))
+        self._check(answers, before.round)
         state = self.job.algorithm.merge(before, answers)
+        self._tell(state)
         last = self._last()
+        up, down = self._traffic(before.round, answers)
         row = Row(
             round=state.round,
             evaluations=last["evaluations"] + sum(a.evaluations for a in answers),
             samples=last["samples"] + sum(a.samples for a in answers),
             nans=last["nans"] + sum(a.nans for a in answers),
-            bytes_up=last["bytes_up"] + sum(len(a.payload) for a in answers),
-            bytes_down=last["bytes_down"] + self._bytes_down(state, last),
+            bytes_up=last["bytes_up"] + up,
+            bytes_down=last["bytes_down"] + down,
             seconds=last["seconds"] + time.perf_counter() - began,
             loss=math.nan,
+            answers=len(answers),
+            repeated=self._before["repeated"] + self.engine.repeated,
         )
-        searching = row["seconds"] - self._searched_before
+        searching = row["seconds"] - self._before["seconds"]
         if self.schedule.evaluates(state.round, searching, self._evaluating, self._each):
             self._complete(row, state)
         return before, answers, state, row
@@ -283,14 +306,33 @@ class _Run:
         return any(stops)
 
     def _last(self) -> Mapping[str, Any]:
-        return self.history[-1] if self.history else dict.fromkeys(_TOTALS, 0)
+        return self.history[-1] if self.history else self._before
 
-    def _bytes_down(self, state: Any, last: Mapping[str, Any]) -> int:
-        """x to every worker at first; then the last round's answers, from which they go on."""
-        if state.round == 1:
-            return 8 * self.job.n * self.job.workers
-        before = self.history[-2]["bytes_up"] if len(self.history) > 1 else 0
-        return int(last["bytes_up"] - before) * self.job.workers
+    def _check(self, answers: list[Answer], round: int) -> None:
+        """An engine may lose answers, but not make them up or mix them."""
+        workers = [answer.worker for answer in answers]
+        if workers != sorted(set(workers).intersection(self.job.asked(round))):
+            raise EngineError(
+                f"engine {self.engine.name} returned answers of workers {workers[:20]} in round "
+                f"{round}; it must return those of job.asked(round), once each and in order"
+            )
+
+    def _tell(self, state: Any) -> None:
+        if isinstance(self.engine, Wired):
+            self.engine.follow(state)
+
+    def _traffic(self, round: int, answers: list[Answer]) -> tuple[int, int]:
+        """Bytes up and down in this round: as counted, or what a wire would have carried."""
+        if isinstance(self.engine, Wired):
+            return self.engine.traffic()
+        return sum(len(answer.payload) for answer in answers), self._bytes_down(round)
+
+    def _bytes_down(self, round: int) -> int:
+        """The last round's answers to those who had a part in it, x to the others."""
+        asked = set(self.job.asked(round))
+        in_step = asked.intersection(self.job.asked(round - 1)) if round else set()
+        up = [0, 0, *(row["bytes_up"] for row in self.history[-2:])]
+        return 8 * self.job.n * len(asked - in_step) + int(up[-1] - up[-2]) * len(in_step)
 
     def _evaluate(self, x: FloatArray) -> float:
         """The full objective: the mean of F over the data of all workers."""
@@ -317,7 +359,7 @@ class _Run:
             self.log.close()
             raise
         self.history = History(contents.rows)
-        self._searched_before = self._last()["seconds"]
+        self._before = self._last()
         self.initial = _number(contents.header["initial_fun"])
         return forward(self.job.algorithm, contents, None)
 
@@ -329,6 +371,7 @@ class _Run:
                 "method": job.algorithm.settings(),
                 "objective": job.objective.settings(),
                 "workers": job.workers,
+                "participation": job.participation,
                 "batch_size": job.batch_size,
                 "n": job.n,
                 "data": fingerprint(job.shards),
@@ -388,9 +431,6 @@ def versions() -> dict[str, Any]:
 def _number(value: float | None) -> float:
     """JSON has no NaN."""
     return math.nan if value is None else value
-
-
-_TOTALS = ("evaluations", "samples", "nans", "bytes_up", "bytes_down", "seconds")
 
 
 def replay(

@@ -10,7 +10,7 @@ import numpy as np
 
 from desopt.rng import MAX_ITERATIONS
 from desopt.samplers import Key, Sampler
-from desopt.types import Answer, BoolArray, FloatArray, LocalFunction, Walked
+from desopt.types import Algorithm, Answer, BoolArray, FloatArray, LocalFunction, Walked
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,6 +125,17 @@ class Form:
             unpack_bits(answer, self.bits)
         else:
             unpack_scalars(answer, self.scalars)
+
+
+def form_of(algorithm: Algorithm) -> Form:
+    """The form of the algorithm's answers, without which they could not be checked."""
+    form = getattr(algorithm, "form", None)
+    if not isinstance(form, Form):
+        raise TypeError(
+            f"method {algorithm.name!r} has no form; to be sent, its answers need a property "
+            "form, a desopt.algorithms.base.Form"
+        )
+    return form
 
 
 def search_answer(sampler: Sampler, f: LocalFunction, alpha: FloatArray, key: Key) -> Answer:

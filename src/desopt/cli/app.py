@@ -7,12 +7,13 @@ An error is one line on stderr that says what to do; ``--debug`` shows the trace
 from __future__ import annotations
 
 import sys
+import warnings
 from typing import Annotated, Any
 
 import typer
 
 from desopt._version import __version__
-from desopt.cli import bench, demo, options, replay
+from desopt.cli import bench, data, demo, options, replay, report, run, suite
 from desopt.cli.options import Debug
 
 # Click's UsageError. Newer versions of typer carry a click of their own under a private
@@ -22,11 +23,17 @@ UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 EXAMPLES = """\b
 Examples:
   desopt demo                             compare the methods on a real data set
-  desopt demo --quick --out /tmp/demo     the same in a third of the time
-  desopt bench --quick                    the kernels beside plain NumPy
-  desopt replay run.journal               what is in a journal
-  desopt replay run.journal --round 50 --out x50.npy
+  desopt run --data ijcnn1 --rounds 40    train on a data set; stop and --resume at will
+  desopt suite paper                      the paper's experiments in a quarter of an hour
+  desopt report desopt-paper-small        their figures and verdicts
+  desopt data list                        the data sets known by name, and where they are
+  desopt replay desopt-run/run.journal --round 50 --out x50.npy
                                           x after 50 rounds, for numpy.load
+  desopt bench --quick                    the kernels beside plain NumPy
+
+\b
+Exit codes: 0 done, 1 failed, 2 bad usage, 130 stopped by Ctrl-C.
+Completion in your shell: desopt --install-completion
 """
 
 app = typer.Typer(
@@ -60,9 +67,10 @@ def root(
         typer.echo(context.get_help())
 
 
-for command in (demo, bench, replay):
+for command in (run, demo, suite, report, replay, bench):
     name = command.__name__.rpartition(".")[2]
     app.command(epilog=command.EXAMPLES)(getattr(command, name))
+app.add_typer(data.app, name="data")
 
 
 def _usage(error: Any) -> str:
@@ -81,6 +89,7 @@ def _one_line(error: BaseException) -> str:
 
 def main() -> None:
     """Run the command: exit code 2 for bad usage, 1 for a failure, 130 for Ctrl-C."""
+    warnings.showwarning = _warn
     try:
         code = typer.main.get_command(app).main(prog_name="desopt", standalone_mode=False)
         if code == 130:  # typer's word for Ctrl-C
@@ -94,6 +103,11 @@ def main() -> None:
             raise
         code = _fail(f"{_one_line(error)} (--debug shows where)", 1)
     sys.exit(code)
+
+
+def _warn(message: Warning | str, *_where: Any, **_more: Any) -> None:
+    """A warning is one line too, without the place in the source."""
+    typer.echo(f"desopt: {message}", err=True)
 
 
 def _fail(message: str, code: int) -> int:

@@ -79,6 +79,7 @@ def _summary(content: Contents, chosen: int, x: FloatArray) -> list[tuple[str, s
         ("method", config["method"]["name"]),
         ("n", f"{x.size}"),
         ("workers", f"{config['workers']}"),
+        ("participation", f"{config['participation']:g}"),
         ("rounds", f"{len(content.rows)}{torn}"),
         ("initial loss", _loss(content.header["initial_fun"])),
         ("last loss", _loss(losses[-1] if losses else None)),

@@ -1,8 +1,10 @@
 """Data: a worker's shards, and generated stand-ins for data sets that are not at hand."""
 
+from desopt.data.sets import KNOWN, DataSet, Known, available, find, known, load
 from desopt.data.shards import (
     Draw,
     Loader,
+    Loaders,
     Nothing,
     OpenShard,
     Rows,
@@ -10,15 +12,21 @@ from desopt.data.shards import (
     all_finite,
     as_rows,
     as_shards,
+    distinct,
     fingerprint,
     partition,
     parts,
     total_rows,
 )
+from desopt.data.splits import by_label, by_quantity, dirichlet, train_test
 
 __all__ = [
+    "KNOWN",
+    "DataSet",
     "Draw",
+    "Known",
     "Loader",
+    "Loaders",
     "Nothing",
     "OpenShard",
     "Rows",
@@ -26,8 +34,17 @@ __all__ = [
     "all_finite",
     "as_rows",
     "as_shards",
+    "available",
+    "by_label",
+    "by_quantity",
+    "dirichlet",
+    "distinct",
+    "find",
     "fingerprint",
+    "known",
+    "load",
     "partition",
     "parts",
     "total_rows",
+    "train_test",
 ]

@@ -1,7 +1,8 @@
 """A worker's private data: rows of arrays, a loader run on the worker's side, or a sampler.
 
-Whatever the user passes becomes a list of M shards. Arrays are held once: a shard of a data
-set that was dealt out is a list of row numbers, not a copy.
+Whatever the user passes becomes a sequence of M shards. Arrays are held once: a shard of a data
+set that was dealt out is a list of row numbers, not a copy. Where a function of the worker's
+number loads the data, shards are made when they are asked for: M may be a million.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ import hashlib
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from functools import partial
+from typing import Any, TypeAlias, overload
 
 import numpy as np
 from scipy import sparse
@@ -111,6 +113,27 @@ class Loader:
         return shard
 
 
+@dataclass(frozen=True)
+class Loaders(Sequence[Loader]):
+    """``load(worker)`` for each of M workers, in no more memory than for one."""
+
+    load: Callable[[int], Any]
+    workers: int
+
+    def __len__(self) -> int:
+        return self.workers
+
+    @overload
+    def __getitem__(self, key: int) -> Loader: ...
+    @overload
+    def __getitem__(self, key: slice) -> list[Loader]: ...
+    def __getitem__(self, key: Any) -> Any:
+        chosen = range(self.workers)[key]
+        if isinstance(chosen, range):
+            return [self[worker] for worker in chosen]
+        return Loader(partial(self.load, chosen))
+
+
 OpenShard: TypeAlias = Rows | Draw | Nothing
 Shard: TypeAlias = OpenShard | Loader
 
@@ -122,7 +145,7 @@ def partition(rows: int, workers: int, seed: int) -> list[IndexArray]:
     return [np.sort(part) for part in np.array_split(order, workers)]
 
 
-def as_shards(data: Any, workers: int, seed: int) -> list[Shard]:
+def as_shards(data: Any, workers: int, seed: int) -> Sequence[Shard]:
     """Turn the ``data`` argument into M shards. A list is ready-made shards, one per worker."""
     if data is None:
         return [Nothing()] * workers
@@ -141,9 +164,14 @@ def as_shards(data: Any, workers: int, seed: int) -> list[Shard]:
     return [Rows(whole.arrays, part, whole.single) for part in partition(whole.size, workers, seed)]
 
 
+def distinct(shards: Sequence[Shard]) -> Sequence[Shard]:
+    """The shards that differ as far as can be seen here: of a million loaders one."""
+    return shards[:1] if isinstance(shards, Loaders) else shards
+
+
 def total_rows(shards: Sequence[Shard]) -> int | None:
     """N, or None where some shard's size is not known on this side."""
-    sizes = [shard.size for shard in shards]
+    sizes = [shard.size for shard in distinct(shards)]
     return None if None in sizes else sum(size for size in sizes if size is not None)
 
 
@@ -151,7 +179,7 @@ def fingerprint(shards: Sequence[Shard]) -> str:
     """A short digest of what can be seen of the data: shapes, types, and a sample of the bytes."""
     digest = hashlib.blake2b(digest_size=8)
     seen: set[int] = set()
-    for shard in shards:
+    for shard in distinct(shards):
         digest.update(type(shard).__name__.encode())
         digest.update(str(shard.size).encode())
         for array in shard.arrays:
@@ -181,27 +209,16 @@ def _sample(array: np.ndarray[Any, Any], blocks: int = 64, length: int = 4096) -
     return b"".join(np.ascontiguousarray(flat[s : s + length]).tobytes() for s in starts)
 
 
-def _from_callable(data: Callable[..., Any], workers: int) -> list[Shard]:
+def _from_callable(data: Callable[..., Any], workers: int) -> Sequence[Shard]:
     arity = _required_arguments(data)
     if arity == 2:
         return [Draw(data)] * workers
     if arity == 1:
-        return [Loader(_Numbered(data, i)) for i in range(workers)]
+        return Loaders(data, workers)
     raise TypeError(
         "data as a function must be a sampler draw(rng, b) or a loader load(worker), "
         f"got one with {arity} required arguments; for loaders without arguments pass a list"
     )
-
-
-@dataclass(frozen=True)
-class _Numbered:
-    """load(worker) with the worker filled in."""
-
-    load: Callable[[int], Any]
-    worker: int
-
-    def __call__(self) -> Any:
-        return self.load(self.worker)
 
 
 def _as_shard(item: Any, where: str) -> Shard:

@@ -1,66 +1,178 @@
-"""Generated data of a given shape, with columns as uneven as those of text.
+"""Generated data of a given shape that stand in for sets that are not at hand.
 
-They stand in for data sets that are not at hand and are never called by a real name.
+They are never called by a real name. Rows are made in blocks with a stream each, so that the
+first rows of a twin are the same whatever its size.
 """
 
 from __future__ import annotations
 
-import math
+from dataclasses import dataclass
 
 import numpy as np
-from scipy import sparse
 
-from desopt.types import FloatArray, IndexArray
+from desopt import rng
+from desopt.data.bars import Bar
+from desopt.data.matrix import Matrix, csr
+from desopt.rng import Purpose, Stream
+from desopt.types import BoolArray, FloatArray, IndexArray
 
-#: Columns are drawn with density 1 / (rank + _OFFSET): a few are in every row, most in few.
+BLOCK = 1 << 14
+
+#: Changes whenever the same seed would give other rows.
+VERSION = 1
+
+# Columns are drawn with density 1 / (rank + _OFFSET): a few are in every fifth row, most in few.
 _OFFSET = 30.0
+_SPREAD = 0.6  # of the logarithm of row lengths, about that of text
+_OWN = 1 / 5  # the share of words from the label's own list
+_FLIPPED = 0.03  # the share of labels that are wrong
+
+# The kinds of the 18 columns of collision events: momenta and masses, which are positive and
+# skewed; one mass that is often zero; pseudorapidities; angles.
+_POSITIVE = np.array([0, 3, 6, 8, 9, 10, 12, 13, 14, 16])
+_OFTEN_ZERO = 11
+_ANGLES = np.array([2, 5, 7, 15, 17])
 
 
-def sparse_twin(
-    rows: int, n: int, nonzeros: float, seed: int = 0
-) -> tuple[sparse.csr_matrix, FloatArray]:
+@dataclass(frozen=True)
+class Twin:
+    """The published shape of the set that a twin stands in for."""
+
+    rows: int
+    n: int
+    nonzeros: float  # per row
+
+
+def sparse_twin(rows: int, n: int, nonzeros: float, seed: int = 0) -> tuple[Matrix, FloatArray]:
     """A CSR matrix with about this many non-zeros per row, rows of unit length, and labels.
 
-    Labels are the sign of a random linear model, a tenth of them flipped.
+    Popularity of columns and lengths of rows are as uneven as in text. One word in five comes
+    from a list of the label's own; then three labels in a hundred are flipped.
     """
-    rng = np.random.default_rng(seed)
-    draws = _draws_for(nonzeros, n, rng)
-    columns = np.sort(_columns(rng, (rows, draws), n), axis=1)
-    keep = np.ones(columns.shape, np.bool_)
-    keep[:, 1:] = columns[:, 1:] != columns[:, :-1]
-    indptr = np.zeros(rows + 1, np.int64)
-    np.cumsum(keep.sum(axis=1), out=indptr[1:])
-    indices = columns[keep].astype(np.int32)
-    data = rng.gamma(2.0, 0.5, indices.size) + 0.05
-    lengths = np.sqrt(np.add.reduceat(data * data, indptr[:-1]))
-    data /= np.repeat(lengths, np.diff(indptr))
-    X = sparse.csr_matrix((data, indices, indptr), shape=(rows, n))
-    return X, _labels(X @ rng.standard_normal(n), rng)
+    scale = _scale_for(nonzeros, n, _generator(seed, 0, 1))
+    blocks, labels = [], np.empty(rows)
+    with Bar("generating text-like data", rows) as bar:
+        for start in range(0, rows, BLOCK):
+            generator = _generator(seed, start // BLOCK)
+            positive = generator.random(BLOCK) < 0.5
+            block = _text_block(generator, positive, n, scale)
+            positive ^= generator.random(BLOCK) < _FLIPPED
+            count = min(BLOCK, rows - start)
+            labels[start : start + count] = np.where(positive, 1.0, -1.0)[:count]
+            blocks.append(block if count == BLOCK else block[:count])
+            bar.update(count)
+    return _stacked(blocks, n), labels
 
 
 def dense_twin(rows: int, n: int, seed: int = 0) -> tuple[FloatArray, FloatArray]:
     """A dense matrix with entries in [0, 1] and labels."""
-    rng = np.random.default_rng(seed)
-    X = rng.random((rows, n))
-    return X, _labels((X - 0.5) @ rng.standard_normal(n), rng)
+    generator = np.random.default_rng(seed)
+    X = generator.random((rows, n))
+    score = (X - 0.5) @ generator.standard_normal(n)
+    flipped = generator.random(rows) < 0.1
+    return X, np.where((score > np.median(score)) ^ flipped, 1.0, -1.0)
 
 
-def _columns(rng: np.random.Generator, shape: tuple[int, int], n: int) -> IndexArray:
-    """Column numbers: popularity falls with the rank, and ranks are spread over all columns."""
-    rank = _OFFSET * ((1.0 + n / _OFFSET) ** rng.random(shape) - 1.0)
+def collision_twin(rows: int, seed: int = 0) -> tuple[FloatArray, FloatArray]:
+    """18 correlated, mostly skewed columns, and labels that no linear model tells apart well.
+
+    The columns are transformed normal numbers with five common factors. The log-odds of a
+    label are linear in them but for one product.
+    """
+    model = _generator(seed, 0, 1)
+    factors = model.standard_normal((5, 18)) * np.array([0.9, 0.6, 0.5, 0.4, 0.3])[:, None]
+    factors /= np.sqrt(1.0 + (factors**2).sum(axis=0))
+    own = np.sqrt(1.0 - (factors**2).sum(axis=0))
+    weights = model.standard_normal(18)
+    weights *= 2.2 / np.sqrt(((factors @ weights) ** 2).sum() + ((own * weights) ** 2).sum())
+    X, y = np.empty((rows, 18)), np.empty(rows)
+    with Bar("generating susy-like", rows) as bar:
+        for start in range(0, rows, BLOCK):
+            part = slice(start, min(rows, start + BLOCK))
+            generator = _generator(seed, start // BLOCK)
+            Z = generator.standard_normal((BLOCK, 5)) @ factors
+            Z += own * generator.standard_normal((BLOCK, 18))
+            positive = _signal(Z, weights, generator)
+            X[part] = _events(Z)[: part.stop - start]
+            y[part] = np.where(positive, 1.0, -1.0)[: part.stop - start]
+            bar.update(part.stop - start)
+    return X, y
+
+
+TWINS = {
+    "susy-like": Twin(5_000_000, 18, 17.8),
+    "real-sim-like": Twin(72_309, 20_958, 51.3),
+    "rcv1-like": Twin(677_399, 47_236, 73.2),
+}
+
+
+def generate(name: str, rows: int, seed: int) -> tuple[Matrix, FloatArray]:
+    """The first rows of a twin."""
+    twin = TWINS[name]
+    if name == "susy-like":
+        return collision_twin(rows, seed)
+    return sparse_twin(rows, twin.n, twin.nonzeros, seed)
+
+
+def _generator(seed: int, block: int, use: int = 0) -> np.random.Generator:
+    return rng.generator(Stream(seed, block, rng.SERVER, 16 + use, Purpose.DATA))
+
+
+def _signal(Z: FloatArray, weights: FloatArray, generator: np.random.Generator) -> BoolArray:
+    odds = Z @ weights + 0.7 * Z[:, 6] * Z[:, 12] - 0.25
+    chosen: BoolArray = generator.random(len(Z)) * (1.0 + np.exp(-odds)) < 1.0
+    return chosen
+
+
+def _events(Z: FloatArray) -> FloatArray:
+    """Normal numbers to columns of collision events."""
+    X = Z.copy()
+    X[:, _POSITIVE] = np.exp(0.6 * Z[:, _POSITIVE] - 0.18)  # of mean 1
+    X[:, _OFTEN_ZERO] = np.maximum(Z[:, _OFTEN_ZERO] + 0.8, 0.0)  # zero in a fifth of the rows
+    X[:, _ANGLES] = 1.74 * np.tanh(0.9 * Z[:, _ANGLES])  # about uniform
+    return X
+
+
+def _entries(
+    generator: np.random.Generator, positive: BoolArray, n: int, scale: float
+) -> IndexArray:
+    """row * n + column of each entry, sorted, none twice."""
+    lengths = scale * np.exp(_SPREAD * generator.standard_normal(positive.size))
+    counts = np.clip(lengths.astype(np.int64), 1, 4 * n)
+    row = np.repeat(np.arange(positive.size), counts)
+    rank = _OFFSET * np.expm1(np.log1p(n / _OFFSET) * generator.random(row.size))
     spread = 2_654_435_761  # a prime, so that the map of ranks to columns is one to one
-    return (np.minimum(rank.astype(np.int64), n - 1) * spread) % n
+    column = np.minimum(rank.astype(np.int64), n - 1) * spread
+    own = generator.random(row.size) < _OWN
+    column += own * (np.repeat(positive, counts) * (n // 3) + n // 3)  # another list of columns
+    entries: IndexArray = np.sort(row * n + column % n)
+    return entries[np.flatnonzero(np.diff(entries, prepend=-1))]
 
 
-def _draws_for(nonzeros: float, n: int, rng: np.random.Generator) -> int:
-    """How many draws leave this many different columns in a row, on average."""
-    draws = math.ceil(nonzeros)
-    while True:
-        sample = np.sort(_columns(rng, (200, draws), n), axis=1)
-        if 1.0 + (np.diff(sample, axis=1) != 0).sum() / 200 >= nonzeros or draws > 50 * nonzeros:
-            return draws
-        draws += max(1, draws // 20)
+def _scale_for(nonzeros: float, n: int, generator: np.random.Generator) -> float:
+    """The median of draws per row that leaves this many different columns, on average."""
+    scale, positive = nonzeros, np.arange(8000) % 2 == 0
+    for _ in range(4):
+        scale *= nonzeros * positive.size / _entries(generator, positive, n, scale).size
+    return scale
 
 
-def _labels(score: FloatArray, rng: np.random.Generator) -> FloatArray:
-    return np.where((score > np.median(score)) ^ (rng.random(score.size) < 0.1), 1.0, -1.0)
+def _text_block(
+    generator: np.random.Generator, positive: BoolArray, n: int, scale: float
+) -> Matrix:
+    entries = _entries(generator, positive, n, scale)
+    indptr = np.searchsorted(entries, n * np.arange(positive.size + 1))
+    data = generator.standard_exponential(entries.size) + 0.3
+    lengths = np.sqrt(np.add.reduceat(data * data, indptr[:-1]))
+    data /= np.repeat(lengths, np.diff(indptr))
+    return csr(data, (entries % n).astype(np.int32), indptr.astype(np.int32), n)
+
+
+def _stacked(blocks: list[Matrix], n: int) -> Matrix:
+    ends = np.cumsum([0, *(block.nnz for block in blocks)])
+    small = np.int32 if ends[-1] < 2**31 else np.int64
+    indptr = np.concatenate(
+        [[0], *(block.indptr[1:] + end for block, end in zip(blocks, ends[:-1], strict=True))]
+    ).astype(small)
+    data = np.concatenate([block.data for block in blocks])
+    return csr(data, np.concatenate([block.indices for block in blocks]), indptr, n)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from desopt.engines.base import Engine, Job
+
+if TYPE_CHECKING:
+    from desopt.engines.ray import Ray
 
 
 def _lazy(module: str, name: str) -> Callable[..., Engine]:
@@ -24,6 +27,14 @@ ENGINES: dict[str, Callable[..., Engine]] = {
     "serial": _lazy("serial", "Serial"),
     "threads": _lazy("threads", "Threads"),
     "processes": _lazy("processes", "Processes"),
+    "ray": _lazy("ray", "Ray"),
 }
 
-__all__ = ["ENGINES", "Engine", "Job"]
+
+def __getattr__(name: str) -> Any:
+    if name == "Ray":  # Ray itself is imported only when this is asked for
+        return import_module("desopt.engines.ray").Ray
+    raise AttributeError(f"module 'desopt.engines' has no attribute {name!r}")
+
+
+__all__ = ["ENGINES", "Engine", "Job", "Ray"]

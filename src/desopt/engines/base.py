@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from functools import lru_cache
+from typing import Any, Protocol, runtime_checkable
 
 from desopt.data import Shard
 from desopt.objectives import WorkerData
+from desopt.participation import participants
 from desopt.types import Algorithm, Answer, FloatArray, Objective, ObjectiveError, Task
 
 #: Points handed over in memory may take this much; beyond it answers are replayed.
 HANDOVER_BYTES = 2**28
+
+#: A process keeps the data of this many workers; then those used longest ago are let go, and
+#: loaded again when they are needed.
+OPEN_SHARDS = 1024
 
 
 @dataclass
@@ -26,10 +32,18 @@ class Job:
     batch_size: int
     seed: int
     n: int
-    _open: dict[int, WorkerData] = field(default_factory=dict, repr=False)
+    participation: float = 1.0
+    _local: Callable[[int], WorkerData] = field(init=False, repr=False, compare=False)
 
-    def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_open": {}}  # what was opened here is opened again there
+    def __post_init__(self) -> None:
+        self._local = lru_cache(maxsize=OPEN_SHARDS)(self._open)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_local"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.__post_init__()  # what was opened there is opened again here
 
     @property
     def workers(self) -> int:
@@ -39,6 +53,10 @@ class Job:
     def handover(self) -> bool:
         """Whether final points may be kept in memory until they are merged."""
         return 8 * self.n * self.workers <= HANDOVER_BYTES
+
+    def asked(self, round: int) -> Sequence[int]:
+        """The workers that take part in a round, in order."""
+        return participants(self.seed, round, self.workers, self.participation)
 
     def work(self, task: Task, worker: int) -> Answer:
         """One worker's side of a round."""
@@ -69,14 +87,10 @@ class Job:
             raise
         return time.perf_counter() - began
 
-    def _local(self, worker: int) -> WorkerData:
-        """The worker's data bound to the objective; a loader runs on first use."""
-        local = self._open.get(worker)
-        if local is None:
-            shard = self.shards[worker].open(self.objective, worker)
-            local = WorkerData(self.objective, shard, self.seed, worker, self.batch_size)
-            self._open[worker] = local
-        return local
+    def _open(self, worker: int) -> WorkerData:
+        """The worker's data bound to the objective; a loader runs here."""
+        shard = self.shards[worker].open(self.objective, worker)
+        return WorkerData(self.objective, shard, self.seed, worker, self.batch_size)
 
 
 def cores() -> int:
@@ -90,14 +104,32 @@ class Engine(Protocol):
     @property
     def name(self) -> str: ...
 
+    @property
+    def repeated(self) -> int:
+        """Workers' rounds that were computed again since ``start``, after something died."""
+
     def start(self, job: Job) -> None:
         """Get ready for rounds of this job."""
 
     def round(self, task: Task) -> list[Answer]:
-        """The answers of all workers, ordered by worker."""
+        """The answers of ``job.asked(task.round)``, ordered by worker.
+
+        An engine with a deadline may come back without some of them, or with none.
+        """
 
     def totals(self, x: FloatArray, workers: Sequence[int]) -> list[tuple[float, int]]:
         """``Job.total`` of these workers, in this order."""
 
     def close(self) -> None:
         """Let go of everything; called once, also after an error."""
+
+
+@runtime_checkable
+class Wired(Engine, Protocol):
+    """An engine whose workers keep the state themselves, and that counts what it sends."""
+
+    def follow(self, state: Any) -> None:
+        """The state after the last round; the first one comes right after ``start``."""
+
+    def traffic(self) -> tuple[int, int]:
+        """Bytes up and down since this was last asked."""

@@ -7,11 +7,12 @@ from typing import Any
 
 import cloudpickle
 
+from desopt.data import distinct
 from desopt.engines import ENGINES, Engine, Job
 from desopt.engines.base import cores
 from desopt.types import FloatArray, check_name
 
-_VERBS = ("start", "round", "totals", "close")
+_VERBS = ("start", "round", "repeated", "totals", "close")
 
 #: Seconds to start the processes, and to take a round to them and back.
 _START, _ROUND = 2.0, 0.002
@@ -31,6 +32,7 @@ def choose(
         "serial": {},
         "threads": {"jobs": jobs},
         "processes": {"jobs": jobs, "timeout": timeout, "attempts": attempts},
+        "ray": {"jobs": jobs, "timeout": timeout, "attempts": attempts},
     }
     if engine != "auto":
         check_name("engine", engine, ["auto", *ENGINES])
@@ -49,7 +51,9 @@ def _pick(
     if jobs == 1:
         return "serial", "one core or one worker"
     try:
-        cloudpickle.dumps((job.objective, job.algorithm, [s for s in job.shards if not s.arrays]))
+        cloudpickle.dumps(
+            (job.objective, job.algorithm, [s for s in distinct(job.shards) if not s.arrays])
+        )
     except Exception as error:
         return "serial", f"fun or data cannot be sent to a process ({error})"
     seconds = job.time_of_a_value(x0)

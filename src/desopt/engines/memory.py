@@ -1,7 +1,8 @@
-"""Memory that several processes see: anonymous files, gone when the last process is.
+"""Large arrays on their way to other processes: apart from the code, and in memory once.
 
-Nothing has a name in a file system, so a ``kill -9`` leaves nothing behind, and the size of
-/dev/shm does not matter.
+Memory that several processes see is in anonymous files, gone when the last process is: nothing
+has a name in a file system, so a ``kill -9`` leaves nothing behind, and the size of /dev/shm
+does not matter.
 """
 
 from __future__ import annotations
@@ -11,12 +12,15 @@ import mmap
 import os
 import pickle
 import tempfile
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeAlias
 
 import cloudpickle
 import numpy as np
 
 from desopt.types import FloatArray
+
+Array: TypeAlias = np.ndarray[Any, Any]
 
 #: Arrays from this size on are shared instead of copied into every process.
 SHARE_FROM = 1 << 14
@@ -40,61 +44,74 @@ def shared_floats(fd: int, shape: tuple[int, ...]) -> FloatArray:
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """Code and settings by cloudpickle; large arrays by reference into one shared file."""
+    """Code and settings by cloudpickle; large arrays by their place in ``arrays``."""
 
     def __init__(self, file: io.BytesIO) -> None:
         super().__init__(file)
-        self.arrays: list[np.ndarray[Any, Any]] = []
+        self.arrays: list[Array] = []
         self._known: dict[int, int] = {}
 
-    def persistent_id(self, obj: Any) -> tuple[int, str, tuple[int, ...], str] | None:
+    def persistent_id(self, obj: Any) -> int | None:
         if type(obj) is not np.ndarray or obj.nbytes < SHARE_FROM or obj.dtype.hasobject:
             return None
         if obj.dtype.names is not None or not obj.flags.forc:
             return None
         if id(obj) not in self._known:
-            self._known[id(obj)] = sum(_padded(array) for array in self.arrays)
+            self._known[id(obj)] = len(self.arrays)
             self.arrays.append(obj)
-        order = "C" if obj.flags.c_contiguous else "F"
-        return self._known[id(obj)], obj.dtype.str, obj.shape, order
+        return self._known[id(obj)]
 
 
 class _Unpickler(pickle.Unpickler):
-    def __init__(self, file: io.BytesIO, fd: int) -> None:
+    def __init__(self, file: io.BytesIO, arrays: Sequence[Array]) -> None:
         super().__init__(file)
-        # Private: pages are shared until a process writes to them, and then only its own.
-        self._memory = mmap.mmap(
-            fd, 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE
-        )
+        self._arrays = arrays
 
-    def persistent_load(self, pid: tuple[int, str, tuple[int, ...], str]) -> Any:
-        offset, dtype, shape, order = pid
-        count = int(np.prod(shape))
-        flat = np.frombuffer(self._memory, dtype, count, offset)
-        return flat.reshape(shape, order=order)  # type: ignore[call-overload]
+    def persistent_load(self, pid: int) -> Array:
+        return self._arrays[pid]
+
+
+def separate(value: Any) -> tuple[bytes, list[Array]]:
+    """Bytes for a process of our own, and the large arrays, each of them once."""
+    file = io.BytesIO()
+    pickler = _Pickler(file)
+    pickler.dump(value)
+    return file.getvalue(), pickler.arrays
+
+
+def join(message: bytes, arrays: Sequence[Array]) -> Any:
+    """The other side of ``separate``."""
+    return _Unpickler(io.BytesIO(message), arrays).load()
 
 
 def share(value: Any) -> tuple[bytes, int]:
     """Bytes for a pipe to a process of our own, and the file with the large arrays."""
-    file = io.BytesIO()
-    pickler = _Pickler(file)
-    pickler.dump(value)
-    fd = anonymous_file(sum(_padded(array) for array in pickler.arrays))
+    message, arrays = separate(value)
+    fd = anonymous_file(sum(map(_padded, arrays)))
+    places = []
     with mmap.mmap(fd, 0) as memory:
         offset = 0
-        for array in pickler.arrays:
-            flat = array.reshape(-1, order="C" if array.flags.c_contiguous else "F")
+        for array in arrays:
+            order = "C" if array.flags.c_contiguous else "F"
             target = np.frombuffer(memory, array.dtype, array.size, offset)
-            target[:] = flat
+            target[:] = array.reshape(-1, order=order)  # type: ignore[call-overload]
             del target  # the map cannot be closed while an array looks into it
+            places.append((offset, array.dtype.str, array.shape, order))
             offset += _padded(array)
-    return file.getvalue(), fd
+    return pickle.dumps((message, places)), fd
 
 
 def attach(message: bytes, fd: int) -> Any:
     """The other side of ``share``."""
-    return _Unpickler(io.BytesIO(message), fd).load()
+    # Private: pages are shared until a process writes to them, and then only its own.
+    memory = mmap.mmap(fd, 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+    message, places = pickle.loads(message)
+    arrays = [
+        np.frombuffer(memory, dtype, int(np.prod(shape)), offset).reshape(shape, order=order)
+        for offset, dtype, shape, order in places
+    ]
+    return join(message, arrays)
 
 
-def _padded(array: np.ndarray[Any, Any]) -> int:
+def _padded(array: Array) -> int:
     return -(-array.nbytes // _ALIGN) * _ALIGN

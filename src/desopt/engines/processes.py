@@ -62,9 +62,11 @@ class Processes:
         self._processes: list[_Process] = []
         self._fds: list[int] = []
         self._failed_starts = 0
+        self.repeated = 0
 
     def start(self, job: Job) -> None:
         self._job = job
+        self.repeated = 0
         try:
             self._message, arrays_fd = share(job)
         except Exception as error:
@@ -90,11 +92,11 @@ class Processes:
             point = self._buffer[1 + answer.worker] if has_point else None
             answers[answer.worker] = replace(answer, point=point)
 
-        workers = range(self._job.workers)
+        workers = self._job.asked(task.round)
         requests = {
             w: messages.pack_request(messages.WORK, task.round, w, task.scalars) for w in workers
         }
-        self._serve(requests, lambda _worker, message: keep(message))
+        self.repeated += self._serve(requests, lambda _worker, message: keep(message))
         return [answers[worker] for worker in workers]
 
     def totals(self, x: FloatArray, workers: Sequence[int]) -> list[tuple[float, int]]:
@@ -115,8 +117,11 @@ class Processes:
             os.close(fd)
         self._fds = []
 
-    def _serve(self, requests: dict[int, bytes], keep: Callable[[int, bytes], None]) -> None:
-        """Give out the requests, one per process at a time, until all have a reply."""
+    def _serve(self, requests: dict[int, bytes], keep: Callable[[int, bytes], None]) -> int:
+        """Give out the requests, one per process at a time, until all have a reply.
+
+        Returns how many were given out again.
+        """
         waiting = deque(requests)
         failures = dict.fromkeys(requests, 0)
         left = len(requests)
@@ -142,6 +147,7 @@ class Processes:
             for process in list(self._processes):
                 if process.deadline is not None and now > process.deadline:
                     self._replace(process, "gave no answer in time", waiting, failures)
+        return sum(failures.values())
 
     def _send(self, process: _Process, worker: int, requests: dict[int, bytes]) -> None:
         process.worker = worker

@@ -12,12 +12,13 @@ class Serial:
     """The reference: every other engine must give the same bits."""
 
     name = "serial"
+    repeated = 0
 
     def start(self, job: Job) -> None:
         self._job = job
 
     def round(self, task: Task) -> list[Answer]:
-        return [self._job.work(task, worker) for worker in range(self._job.workers)]
+        return [self._job.work(task, worker) for worker in self._job.asked(task.round)]
 
     def totals(self, x: FloatArray, workers: Sequence[int]) -> list[tuple[float, int]]:
         return [self._job.total(x, worker) for worker in workers]

@@ -17,6 +17,7 @@ class Threads:
     """A pool of ``jobs`` threads (default: one per core)."""
 
     name = "threads"
+    repeated = 0
 
     def __init__(self, jobs: int | None = None) -> None:
         self.jobs = cores() if jobs is None else jobs
@@ -28,7 +29,7 @@ class Threads:
         self._pool = ThreadPoolExecutor(max(1, self._threads - 1), "desopt")
 
     def round(self, task: Task) -> list[Answer]:
-        return self._spread(partial(self._job.work, task), range(self._job.workers))
+        return self._spread(partial(self._job.work, task), self._job.asked(task.round))
 
     def totals(self, x: FloatArray, workers: Sequence[int]) -> list[tuple[float, int]]:
         return self._spread(partial(self._job.total, x), workers)

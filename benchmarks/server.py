@@ -1,0 +1,50 @@
+"""What a server's merge costs: des-mr answers of 63 bytes, rebuilt into x, one after the other.
+
+n = 47,236, K = 500, l = 8, and as many answers as a round may have. They are made while they are
+merged, as if they came from a network: memory must not depend on their number. One core.
+
+    python benchmarks/server.py
+"""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections.abc import Iterator
+
+import numpy as np
+
+from desopt.algorithms import DES
+from desopt.types import Answer
+
+N, ITERATIONS, ACCEPTED = 47_236, 500, 0.3
+COUNTS = (1_000, 10_000, 100_000)
+
+
+def answers(count: int) -> Iterator[Answer]:
+    """Answers with a usual share of accept bits; a few masks, used again and again."""
+    masks = np.random.default_rng(0).random((256, ITERATIONS)) < ACCEPTED
+    payloads = [row.tobytes() for row in np.packbits(masks, axis=1, bitorder="little")]
+    return (Answer(worker, payloads[worker % 256]) for worker in range(count))
+
+
+def peak_megabytes() -> float:
+    """The most memory that this process ever had."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024  # kB, on Linux
+
+
+def main() -> None:
+    algorithm = DES(iterations=ITERATIONS)
+    state = algorithm.init(np.zeros(N))
+    algorithm.merge(state, answers(100))  # compiles
+    print(f"{'answers':>8} {'CPU s':>8} {'answers/s':>10} {'peak MB':>8}")
+    for count in COUNTS:
+        began = time.process_time()
+        algorithm.merge(state, answers(count))
+        seconds = time.process_time() - began
+        print(f"{count:8,} {seconds:8.2f} {count / seconds:10,.0f} {peak_megabytes():8.0f}",
+              flush=True)  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,159 @@
+"""Bring your own transport: workers in processes of their own, over HTTP.
+
+Only plan, work, merge and the wire are used; HTTP is that of the standard library. A worker
+posts its answers, then the question "this is where I stand", which the server answers as soon
+as there is a round for it to work on. The server prints loss and bytes per round, and at the
+end compares x with a serial run, bit for bit.
+"""
+
+import http.client
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import numpy as np
+
+import desopt
+from desopt import wire
+from desopt.algorithms.des import DES
+from desopt.data import as_shards
+from desopt.engines import Job
+from desopt.objectives import LinearModel
+from desopt.replica import Replica, describe
+from desopt.server import Server
+
+WORKERS, ROUNDS, N = 6, 10, 1_000
+PEERS = {"0": (0, 1), "1": (2, 3), "2": (4, 5)}  # which process hosts which workers
+SEED, BATCH = 1, 300
+ALGORITHM = DES(iterations=100, step_size=0.05, seed=SEED)
+WAIT = 30.0  # seconds until either side gives up
+
+
+def make_data() -> tuple[Any, Any]:
+    """Every process makes the data for itself; real workers would read their own."""
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((3_000, N))
+    return rows, np.sign(rows @ rng.standard_normal(N))
+
+
+def make_job() -> Job:
+    objective = LinearModel("lr")
+    shards = objective.prepare(as_shards(make_data(), WORKERS, SEED))
+    return Job(ALGORITHM, objective, shards, BATCH, SEED, N)
+
+
+def work(port: int, peer: str) -> None:
+    """The worker's side: follow the server until it has nothing more to say."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT)
+
+    def call(message: bytes) -> bytes:
+        connection.request("POST", f"/{peer}", message)
+        return connection.getresponse().read()
+
+    job, replica = make_job(), Replica.joining(call(b""))
+    while message := call(replica.ask()):
+        try:
+            task = replica.follow(message)
+        except wire.WireError:
+            continue  # asks again
+        for worker in PEERS[peer]:
+            call(replica.total(task, worker, *job.total(task.x, worker)))
+            call(replica.answer(task, job.work(task, worker)))
+
+
+class Coordinator(ThreadingHTTPServer):
+    """The server's side: a round closes when all workers have answered."""
+
+    daemon_threads = True
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        x0 = np.zeros(N)
+        self.server = Server(job.algorithm, job.algorithm.init(x0), WORKERS)
+        self.description = wire.pack_description(self.server.run, describe(job, x0))
+        self.changed = threading.Condition()
+        for peer, workers in PEERS.items():
+            self.server.admit(peer, workers)
+
+    def reply(self, peer: str, message: bytes) -> bytes:
+        """The description to who says nothing, the next task to who asks."""
+        if not message:
+            return self.description
+        with self.changed:
+            self.server.receive(peer, message)
+            if len(self.server.answers) == WORKERS:
+                self.finish_round()
+            if message[1:2] != wire.ASK:
+                return b""
+            self.changed.wait_for(lambda: self.over or self.has_work(peer), WAIT)
+            return b"" if self.over else self.server.message_for(peer)
+
+    def finish_round(self) -> None:
+        sums = self.server.totals.values()
+        loss = sum(s.total for s in sums) / sum(s.rows for s in sums)
+        up, down = self.server.bytes_up, self.server.bytes_down
+        round = self.server.state.round
+        print(f"round {round:2}  loss {loss:.6f}  {up:6,} bytes up  {down:6,} down", flush=True)
+        self.server.finish_round()
+        self.changed.notify_all()
+
+    def has_work(self, peer: str) -> bool:
+        return not self.server.answers.keys() >= {*PEERS[peer]}
+
+    @property
+    def over(self) -> bool:
+        return bool(self.server.state.round == ROUNDS)
+
+
+class Handler(BaseHTTPRequestHandler):
+    """POST /<peer> with one message, or nothing."""
+
+    protocol_version = "HTTP/1.1"
+    server: Coordinator
+
+    def do_POST(self) -> None:
+        peer, length = self.path[1:], int(self.headers.get("Content-Length", 0))
+        if peer not in PEERS or not 0 <= length <= 1_000:
+            self.send_error(400)
+            return
+        reply = self.server.reply(peer, self.rfile.read(length))
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(reply)))
+        self.end_headers()
+        self.wfile.write(reply)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """One line per request would hide the rounds."""
+
+
+def main() -> None:
+    with Coordinator(make_job()) as coordinator:
+        threading.Thread(target=coordinator.serve_forever, daemon=True).start()
+        command = [sys.executable, __file__, str(coordinator.server_address[1])]
+        processes = [subprocess.Popen([*command, peer]) for peer in PEERS]
+        try:
+            for process in processes:
+                process.wait(2 * WAIT)
+        finally:
+            for process in processes:
+                process.kill()
+                process.wait()
+            coordinator.shutdown()
+        x = coordinator.server.state.x
+    serial = desopt.minimize(
+        "lr", None, make_data(), method=ALGORITHM, workers=WORKERS, rounds=ROUNDS,
+        batch_size=BATCH, seed=SEED, engine="serial", progress=False,
+    )  # fmt: skip
+    same = x.tobytes() == serial.x.tobytes()
+    print(f"loss {serial.fun:.6f}; x has {x.nbytes:,} bytes; same bits as the serial run: {same}")
+    if not same:
+        raise SystemExit("the runs differ")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 3:
+        work(int(sys.argv[1]), sys.argv[2])
+    else:
+        main()

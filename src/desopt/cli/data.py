@@ -1,0 +1,83 @@
+"""``desopt data list`` and ``desopt data fetch``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from desopt.cli.options import Debug
+
+EXAMPLES = """\b
+Examples:
+  desopt data list
+  desopt data fetch ijcnn1
+  desopt data fetch a9a --data-dir ~/libsvm
+"""
+
+app = typer.Typer(help="Show and fetch data sets.", epilog=EXAMPLES, rich_markup_mode=None)
+
+DataDir = Annotated[
+    Path | None,
+    typer.Option(
+        file_okay=False,
+        help="Folder of data files; without it DESOPT_DATA, then the user's cache folder.",
+    ),
+]
+
+
+@app.command("list")
+def show(data_dir: DataDir = None, debug: Debug = False) -> None:
+    """Show the data sets that are known by name, their shape, and where they are."""
+    import sys
+
+    from rich.console import Console
+    from rich.table import Table
+
+    from desopt.data.sets import KNOWN, folders, lookup
+    from desopt.data.twins import TWINS
+
+    table = Table(box=None, pad_edge=False)
+    for column in ("name", "N", "n", "density", "+1 is", "paper", "where"):
+        table.add_column(
+            column, justify="right" if column in ("N", "n", "density") else "left", no_wrap=True
+        )
+    for name, known in KNOWN.items():
+        place = lookup(name, data_dir)
+        table.add_row(
+            name, *_shape(known.rows, known.n, known.nonzeros / known.rows),
+            f"label > {known.above:g}", "yes" if known.in_paper else "",
+            "not here" if place is None else str(place),
+        )  # fmt: skip
+    for name, twin in TWINS.items():
+        table.add_row(name, *_shape(twin.rows, twin.n, twin.nonzeros), "", "", "generated")
+    wide = None if sys.stdout.isatty() else 1000  # in a pipe, lines are not to be folded
+    Console(width=wide, highlight=False).print(table)
+    typer.echo("\nlooked in " + ", ".join(map(str, folders(data_dir))))
+
+
+@app.command(epilog=EXAMPLES)
+def fetch(
+    name: Annotated[str, typer.Argument(metavar="NAME")],
+    data_dir: DataDir = None,
+    url: Annotated[
+        str | None, typer.Option(help="A mirror of the LIBSVM page's folder of data sets.")
+    ] = None,
+    sha256: Annotated[
+        str | None, typer.Option(metavar="DIGEST", help="Refuse a file with another SHA-256.")
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """Download a data set from the LIBSVM data page.
+
+    NAME is one that `desopt data list` shows. A file that is there already is left alone.
+    """
+    from desopt.data import fetch as fetching
+
+    path = fetching.fetch(name, data_dir=data_dir, url=url, sha256=sha256)
+    typer.echo(f"{path}\nsha256 {fetching.digest(path)}")
+
+
+def _shape(rows: int, n: int, nonzeros: float) -> tuple[str, str, str]:
+    return f"{rows:,}", f"{n:,}", f"{nonzeros / n:.2%}"

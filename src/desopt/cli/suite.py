@@ -1,0 +1,127 @@
+"""``desopt suite``."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from desopt.cli.options import Debug
+
+if TYPE_CHECKING:
+    from desopt.experiments.study import Study
+
+EXAMPLES = """\b
+Examples:
+  desopt suite paper --list                      the cases, and how long they take
+  desopt suite paper                             all figures in a quarter of an hour
+  desopt suite paper --scale full --only curves:ijcnn1,covtype:lr
+  desopt suite paper --scale full --data rcv1-like --rows 100000
+  desopt suite my.toml --out results             a study of your own
+  desopt suite my.toml --out results --csv       its results as CSV
+
+--only takes names of items (curves, alpha, momentum, batch), data sets, problems and
+methods: a comma means or, a colon means and; it may be given several times.
+"""
+
+
+def suite(
+    study: Annotated[str, typer.Argument(metavar="STUDY", help="paper, or a TOML file.")],
+    scale: Annotated[
+        str, typer.Option(help="Of paper: smoke (seconds), small (minutes) or full (as printed).")
+    ] = "small",
+    only: Annotated[
+        list[str] | None, typer.Option(metavar="NAMES", help="Run a part; see below.")
+    ] = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Of paper: this data set or file instead; repeatable."),
+    ] = None,
+    rows: Annotated[
+        int | None, typer.Option(min=10, help="Of paper: use at most this many rows of a set.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(file_okay=False, metavar="DIR", help="Folder of the results.")
+    ] = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Cases at a time; default: one per core.")
+    ] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where files of data sets are.")
+    ] = None,
+    retry: Annotated[bool, typer.Option("--retry", help="Try failed cases again.")] = False,
+    list_: Annotated[
+        bool, typer.Option("--list", help="Print the cases and the expected time, and stop.")
+    ] = False,
+    csv: Annotated[
+        bool, typer.Option("--csv", help="Write what is finished as CSV into DIR, and stop.")
+    ] = False,
+    debug: Debug = False,
+) -> None:
+    """Run the paper's experiments, or a study of your own.
+
+    Stop it at will: the same command goes on where it was. Several may work on one folder.
+    """
+    from desopt.engines.base import cores
+    from desopt.experiments import study as studies
+
+    if study == "paper":
+        where = str(data_dir) if data_dir else None
+        chosen = studies.paper(scale, data or (), rows, where)
+    else:
+        _refuse(scale=scale != "small", data=data, rows=rows)
+        where = str(data_dir or Path(study).parent)
+        chosen = studies.from_toml(Path(study))
+    chosen = chosen.only(only or ())
+    folder = out or Path(f"desopt-{chosen.name.replace(' ', '-')}")
+    if list_:
+        _list(chosen, folder, jobs or cores(), where)
+    elif csv:
+        _csv(folder)
+    else:
+        _run(chosen, folder, jobs or cores(), where, retry)
+
+
+def _refuse(**given: object) -> None:
+    for name, value in given.items():
+        if value:
+            raise typer.BadParameter(
+                "is for the study paper; say it in the file", param_hint=f"--{name}"
+            )
+
+
+def _list(study: Study, folder: Path, jobs: int, data_dir: str | None) -> None:
+    from desopt.experiments import listing
+    from desopt.experiments.store import FILE, Store
+
+    with Store.open(folder) if (folder / FILE).exists() else nullcontext() as store:
+        for line in listing.lines(study, store, jobs, data_dir):
+            typer.echo(line)
+
+
+def _csv(folder: Path) -> None:
+    from desopt.experiments.store import Store
+
+    with Store.open(folder) as store:
+        for path in store.to_csv(folder):
+            typer.echo(path)
+
+
+def _run(study: Study, folder: Path, jobs: int, data_dir: str | None, retry: bool) -> None:
+    from desopt.experiments import study as studies
+    from desopt.experiments.display import Display
+
+    try:
+        with Display(jobs) as display:
+            status = studies.run(study, folder, jobs, data_dir, retry, display)
+    except KeyboardInterrupt:
+        typer.echo("desopt: stopped; the same command goes on where it was", err=True)
+        sys.exit(130)
+    typer.echo(f"{status.done} of {status.total} cases are done: {folder}")
+    if status.failed:
+        count = f"{status.failed} of {status.total} cases failed"
+        raise RuntimeError(f"{count}: {status.why}; --retry tries them again")
+    typer.echo(f"see them with: desopt report {folder}")

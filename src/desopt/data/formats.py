@@ -1,0 +1,103 @@
+"""Which file is read how: LIBSVM text, .npz with X and y, .csv with a column of labels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+from scipy import sparse
+
+from desopt.data import libsvm
+from desopt.data.matrix import Matrix
+from desopt.data.shards import all_finite
+from desopt.types import FloatArray
+
+Reader: TypeAlias = Callable[[Path, str | int | None], tuple[Matrix, FloatArray]]
+
+_LABEL_NAMES = ("y", "label", "labels", "target", "class")
+
+
+def reader(stem: str) -> Reader:
+    """What reads a file of this name (without a suffix of compression)."""
+    return {".npz": read_npz, ".csv": read_csv}.get(Path(stem).suffix, _read_libsvm)
+
+
+def _read_libsvm(path: Path, label: str | int | None) -> tuple[Matrix, FloatArray]:
+    if label is not None:
+        raise ValueError(f"label={label!r} is for .csv files; in {path} it comes first in a line")
+    return libsvm.read(path)
+
+
+def read_npz(path: Path, label: str | int | None) -> tuple[Matrix, FloatArray]:
+    """Arrays X and y; or y and the arrays that ``scipy.sparse.save_npz`` writes of a CSR matrix."""
+    name = "y" if label is None else str(label)
+    with np.load(path, allow_pickle=False) as file:
+        here = set(file.files)
+        if {"X", name} <= here:
+            X, y = file["X"], file[name]
+        elif {"data", "indices", "indptr", "shape", name} <= here:
+            parts = file["data"], file["indices"], file["indptr"]
+            X, y = sparse.csr_matrix(parts, shape=tuple(file["shape"])), file[name]
+        else:
+            raise ValueError(
+                f"{path} holds {', '.join(sorted(here)) or 'nothing'}; expected X and {name}, or "
+                f"data, indices, indptr, shape and {name}"
+            )
+    return _checked(path, X, y)
+
+
+def _checked(path: Path, X: Matrix, y: FloatArray) -> tuple[Matrix, FloatArray]:
+    if X.ndim != 2 or y.shape != (X.shape[0],) or 0 in X.shape:
+        raise ValueError(
+            f"{path}: expected X with rows and columns and a label for each row, got shapes "
+            f"{X.shape} and {y.shape}"
+        )
+    if X.dtype.kind not in "buif" or y.dtype.kind not in "buif":
+        raise ValueError(f"{path}: expected numbers, got types {X.dtype} and {y.dtype}")
+    X, y = X.astype(np.float64), y.astype(np.float64)
+    if sparse.issparse(X):
+        X.sum_duplicates()
+    if not (all_finite(X) and all_finite(y)):
+        raise ValueError(f"{path} holds NaN or infinity; remove or fill these entries first")
+    return X, y
+
+
+def read_csv(path: Path, label: str | int | None) -> tuple[Matrix, FloatArray]:
+    """Numbers with commas between them, and one column of labels; a first line may name them."""
+    with libsvm.opened(path) as stream:
+        first = stream.readline().decode("utf-8-sig", "replace")
+    names = [name.strip().strip('"') for name in first.rstrip("\r\n").split(",")]
+    header = not all(map(_is_number, names))
+    column = _label_column(path, names if header else [], len(names), label)
+    with libsvm.opened(path) as stream:
+        try:
+            table = np.loadtxt(stream, delimiter=",", skiprows=int(header), ndmin=2, quotechar='"')
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
+    return _checked(path, np.delete(table, column, axis=1), table[:, column])
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _label_column(path: Path, names: list[str], count: int, label: str | int | None) -> int:
+    if isinstance(label, int) and -count <= label < count:
+        return label % count
+    wanted = [
+        name for name in names if name == label or (label is None and name.lower() in _LABEL_NAMES)
+    ]
+    if len(wanted) == 1:
+        return names.index(wanted[0])
+    have = ", ".join(names[:8]) + ", ..." * (len(names) > 8) if names else f"{count} without names"
+    asked = "" if label is None else f", got {label!r}"
+    raise ValueError(
+        f"{path} has the columns {have}; say which one holds the labels by name or number: "
+        f"label='target' or label=0{asked}"
+    )

@@ -1,0 +1,260 @@
+"""Data sets by name or by file: where they lie, what their labels mean, how they are scaled."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+
+from desopt import rng
+from desopt.data import cache, formats, libsvm
+from desopt.data.matrix import Matrix, density, suited, unit_rows
+from desopt.data.twins import TWINS, VERSION, generate
+from desopt.rng import Purpose, Stream
+from desopt.types import BoolArray, FloatArray, IndexArray
+
+# Twins with fewer entries are made in less than a second.
+_WORTH_KEEPING = 1 << 22
+
+#: Which label is +1: its value, or a function from labels to True and False.
+Positive: TypeAlias = float | Callable[[FloatArray], BoolArray]
+
+
+@dataclass(frozen=True, eq=False)
+class DataSet:
+    """Rows with labels -1.0 and +1.0. ``origin`` says in a line where they come from."""
+
+    name: str
+    X: Matrix
+    y: FloatArray
+    origin: str
+    generated: bool = False
+
+    @property
+    def rows(self) -> int:
+        return int(self.X.shape[0])
+
+    @property
+    def n(self) -> int:
+        return int(self.X.shape[1])
+
+    @property
+    def density(self) -> float:
+        return density(self.X)
+
+    def take(self, picked: IndexArray, note: str) -> DataSet:
+        """Some of the rows; ``note`` goes into the origin."""
+        origin = f"{self.origin}; {note}"
+        return replace(self, X=self.X[picked], y=self.y[picked], origin=origin)
+
+
+@dataclass(frozen=True)
+class Known:
+    """A set of the LIBSVM data page: its file there, its published shape, our treatment."""
+
+    file: str
+    rows: int
+    n: int
+    nonzeros: int
+    above: float  # labels above it are +1
+    scaling: str = ""
+    in_paper: bool = False
+    page: str = "binary"
+
+    @property
+    def stem(self) -> str:
+        """The name of the file without a suffix of compression."""
+        return _stem(self.file)
+
+
+SCALINGS: dict[str, Callable[[Matrix], Matrix]] = {
+    "": lambda X: X,
+    "values / 255": lambda X: X / 255.0,
+    "rows to unit length": unit_rows,
+}
+
+#: The sets that are known by name. The rcv1 of the paper, by its size, is the page's test file.
+KNOWN = {
+    "ijcnn1": Known("ijcnn1.bz2", 49_990, 22, 649_869, 0, in_paper=True),
+    "SUSY": Known("SUSY.xz", 5_000_000, 18, 88_938_127, 0.5, in_paper=True),
+    "covtype": Known("covtype.libsvm.binary.scale.bz2", 581_012, 54, 6_940_438, 1.5, in_paper=True),
+    "mnist": Known("mnist.bz2", 60_000, 780, 8_994_156, 4, "values / 255", True, "multiclass"),
+    "real-sim": Known("real-sim.bz2", 72_309, 20_958, 3_709_083, 0, "rows to unit length", True),
+    "rcv1": Known(
+        "rcv1_test.binary.bz2", 677_399, 47_236, 49_556_258, 0, "rows to unit length", True
+    ),
+    "news20": Known(
+        "news20.bz2", 15_935, 62_061, 1_272_569, 10, "rows to unit length", page="multiclass"
+    ),
+    "a9a": Known("a9a", 32_561, 123, 451_592, 0),
+    "mushrooms": Known("mushrooms", 8_124, 112, 170_604, 1.5),
+    "heart": Known("heart_scale", 270, 13, 3_378, 0),
+}
+
+
+def load(
+    name_or_path: str | Path,
+    *,
+    data_dir: str | Path | None = None,
+    rows: int | None = None,
+    seed: int = 0,
+    positive: Positive | None = None,
+    label: str | int | None = None,
+) -> DataSet:
+    """A data set by name (see ``known``), a generated twin (``susy-like``), or a file by path.
+
+    Files are LIBSVM text, plain or .bz2, .xz, .gz; .npz with X and y; or .csv with a column of
+    labels, named by ``label``. Of a named set, files are looked for in ``data_dir``, in the
+    folder ``DESOPT_DATA`` and in the user's cache folder.
+
+    ``rows`` takes that many rows: of a twin the first ones (any number), of other sets a subset
+    drawn by ``seed``. ``positive`` says which labels are +1, as a value or a function; without
+    it, a named set has its own rule, and of two labels the larger is +1.
+    """
+    name = name_or_path if isinstance(name_or_path, str) else os.path.join(os.curdir, name_or_path)
+    if name in TWINS:
+        return _twin(name, rows, seed)
+    known = KNOWN.get(name)
+    path = find(name, data_dir)
+    X, labels = _parsed(path, known, label)
+    if known is not None and (X.shape[0], X.shape[1]) != (known.rows, known.n):
+        warnings.warn(
+            f"{path} holds {X.shape[0]:,} rows of {X.shape[1]:,} numbers, but {name} has "
+            f"{known.rows:,} of {known.n:,}; it may be cut short or another file",
+            stacklevel=2,
+        )
+    y, rule = signs(labels, positive, known.above if known else None, str(path))
+    done = [path.name, known.scaling if known else "", rule]
+    whole = DataSet(name if known else _stem(path.name), X, y, "; ".join(filter(None, done)))
+    return whole if rows is None else subset(whole, rows, seed)
+
+
+def find(name: str, data_dir: str | Path | None = None) -> Path:
+    """The file of a named set, or a file by its path or by its name in a data folder."""
+    path = lookup(name, data_dir)
+    if path is not None:
+        return path
+    looked = ", ".join(map(str, folders(data_dir)))
+    if name in KNOWN:
+        twin = f"{name.lower()}-like"
+        raise FileNotFoundError(
+            f"{name} is not here: no {KNOWN[name].stem}, plain or compressed "
+            f"({', '.join(libsvm.COMPRESSIONS)}), in {looked}. Run `desopt data fetch {name}`, or "
+            f"put {KNOWN[name].file} there{f'; or use the generated {twin}' * (twin in TWINS)}"
+        )
+    names = {known.lower(): known for known in (*KNOWN, *TWINS)}
+    close = difflib.get_close_matches(name.lower(), names, 1)
+    hint = f"did you mean {names[close[0]]!r}? " if close else ""
+    raise FileNotFoundError(
+        f"there is no file {name!r}, here or in {looked}, and no data set of that name; "
+        f"{hint}Known are {', '.join(names.values())}"
+    )
+
+
+def lookup(name: str, data_dir: str | Path | None = None) -> Path | None:
+    """The same, or None."""
+    stem = KNOWN[name].stem if name in KNOWN else os.path.expanduser(name)
+    places = folders(data_dir) if name in KNOWN else [Path(), *folders(data_dir)]
+    for place in places:
+        for suffix in ("", *libsvm.COMPRESSIONS):
+            path = place / f"{stem}{suffix}"
+            if path.is_file():
+                return path
+    return None
+
+
+def folders(data_dir: str | Path | None = None) -> list[Path]:
+    """Where files are looked for, in this order."""
+    chosen = [data_dir, os.environ.get("DESOPT_DATA")]
+    return [*(Path(place) for place in chosen if place), cache.folder() / "data"]
+
+
+def signs(
+    labels: FloatArray, positive: Positive | None, above: float | None, where: str
+) -> tuple[FloatArray, str]:
+    """Labels as -1.0 and +1.0, and the rule in words."""
+    if callable(positive):
+        chosen, rule = np.asarray(positive(labels), bool), "labels chosen by a function are +1"
+    elif positive is not None:
+        chosen, rule = labels == positive, f"label {positive:g} is +1"
+    else:
+        border = _between_two(labels, where) if above is None else above
+        chosen, rule = labels > border, f"label > {border:g} is +1"
+    if chosen.shape != labels.shape:
+        raise ValueError(
+            f"positive gave shape {chosen.shape} for {labels.size} labels; it must give one "
+            "True or False for each"
+        )
+    return np.where(chosen, 1.0, -1.0), rule
+
+
+def _between_two(labels: FloatArray, where: str) -> float:
+    """The smaller of two labels; 0 if there is one only, of which the sign must tell."""
+    values = np.unique(labels)
+    if values.size > 2:
+        some = ", ".join(f"{value:g}" for value in values[:6]) + ", ..." * (values.size > 6)
+        raise ValueError(
+            f"{where} has {values.size} different labels: {some}; say which are +1: positive=3, "
+            "or a function such as positive=lambda y: y > 3"
+        )
+    return float(values[0]) if values.size == 2 else 0.0
+
+
+def subset(whole: DataSet, rows: int, seed: int) -> DataSet:
+    """So many rows, drawn without replacement; a smaller subset of a seed is in a larger one."""
+    if not 1 <= rows <= whole.rows:
+        raise ValueError(f"rows must be from 1 to {whole.rows} for {whole.name}, got {rows}")
+    order = np.argsort(rng.words(Stream(seed, 0, rng.SERVER, 1, Purpose.DATA), whole.rows))
+    return whole.take(np.sort(order[:rows]), f"{rows:,} of {whole.rows:,} rows, seed {seed}")
+
+
+def _parsed(path: Path, known: Known | None, label: str | int | None) -> tuple[Matrix, FloatArray]:
+    """The scaled matrix and the labels as they stand in the file, through the cache."""
+    scaling, n = (known.scaling, known.n) if known else ("", 0)
+    path = path.resolve()
+    stem = _stem(path.name)
+
+    def read() -> tuple[Matrix, FloatArray]:
+        X, labels = formats.reader(stem)(path, label)
+        return SCALINGS[scaling](suited(X, n)), labels
+
+    if stem.endswith(".npz"):
+        return read()
+    return cache.through(stem, f"{path} {scaling} {n} {label}", lambda: _state(path), read)
+
+
+def _state(path: Path) -> str:
+    found = path.stat()
+    return f"{found.st_size} {found.st_mtime_ns}"
+
+
+def _stem(file: str) -> str:
+    path = Path(file)
+    return path.stem if path.suffix in libsvm.COMPRESSIONS else path.name
+
+
+def _twin(name: str, rows: int | None, seed: int) -> DataSet:
+    count = TWINS[name].rows if rows is None else rows
+    if count < 1:
+        raise ValueError(f"rows must be at least 1 for {name}, got {count}")
+    make = partial(generate, name, count, seed)
+    slow = count * TWINS[name].nonzeros > _WORTH_KEEPING
+    X, y = cache.through(name, f"{count} {seed}", lambda: str(VERSION), make) if slow else make()
+    return DataSet(name, X, y, f"generated, seed {seed}, {count:,} rows", True)
+
+
+def known() -> list[str]:
+    """The names that ``load`` knows: the sets of the paper first, the generated twins last."""
+    return [*KNOWN, *TWINS]
+
+
+def available(data_dir: str | Path | None = None) -> list[str]:
+    """Those of them that can be loaded now."""
+    return [name for name in known() if name in TWINS or lookup(name, data_dir) is not None]

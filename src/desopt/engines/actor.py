@@ -1,0 +1,77 @@
+"""What runs in an actor of the Ray engine. It knows nothing of Ray."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from desopt.engines import messages
+from desopt.engines.base import Job
+from desopt.engines.memory import Array, join
+from desopt.replica import Replica
+from desopt.types import Task
+from desopt.wire import WireError
+
+
+class Group:
+    """Some workers in one place: their data, and a replica of the state for all of them."""
+
+    _job: Job
+    _replica: Replica
+
+    def load(self, run: bytes, code: bytes, shards: bytes, cut: int, *arrays: Array) -> bytes:
+        """Get ready; the first ``cut`` arrays belong to the code, the others to the shards."""
+        try:
+            data = join(shards, [_writeable(array) for array in arrays[cut:]])
+            self._job = replace(join(code, arrays[:cut]), shards=data)
+            self._replica = Replica(self._job.algorithm, self._job.n, self._job.workers, run)
+        except Exception as error:
+            return messages.pack_error(error)
+        return messages.READY
+
+    def work(self, message: bytes, workers: Sequence[int]) -> list[bytes]:
+        """Go where the message leads; these workers' answers there."""
+        job, replica = self._job, self._replica
+        return self._serve(
+            message, lambda task: [replica.answer(task, job.work(task, w)) for w in workers]
+        )
+
+    def totals(self, message: bytes, workers: Sequence[int]) -> list[bytes]:
+        """Go where the message leads; the sums over these workers' data there."""
+        job, replica = self._job, self._replica
+
+        def sums(task: Task) -> list[bytes]:
+            return [replica.total(task, w, *job.total(replica.state.x, w)) for w in workers]
+
+        return self._serve(message, sums)
+
+    def _serve(self, message: bytes, reply: Callable[[Task], list[bytes]]) -> list[bytes]:
+        try:
+            return reply(self._replica.follow(message))
+        except WireError:
+            return [self._replica.ask()]
+        except Exception as error:
+            return [messages.pack_error(error)]
+
+
+class _Memory:
+    """An array's memory, said to be writeable."""
+
+    def __init__(self, array: Array) -> None:
+        self._array = array  # what is pointed to must stay
+        address, _read_only = array.__array_interface__["data"]
+        self.__array_interface__: dict[str, Any] = {
+            **array.__array_interface__, "data": (address, False),
+        }  # fmt: skip
+
+
+def _writeable(array: Array) -> Array:
+    """The same memory as if it were the process's own.
+
+    numba takes read-only arrays for another type and would compile every kernel again. Kernels
+    do not write to data, and functions of the user get read-only views or copies of them.
+    """
+    return np.asarray(_Memory(array))

@@ -1,0 +1,1 @@
+"""Experiments: cases as data, a store of their results, and what runs them."""

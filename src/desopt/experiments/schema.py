@@ -1,0 +1,71 @@
+"""The tables of a study's SQLite file.
+
+Numbers that repeat are kept once: of a machine, of a data set. Points hold whole numbers where
+they can (wrong rows, microseconds), which SQLite stores in as few bytes as they need. The view
+``curves`` is how a person reads them.
+"""
+
+#: Raised when a file of an older desopt can no longer be read.
+FORMAT = 1
+
+SCHEMA = f"""
+CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE cases (
+    key INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE,
+    data TEXT NOT NULL, problem TEXT NOT NULL, method TEXT NOT NULL, step_size REAL NOT NULL,
+    run INTEGER NOT NULL, rows INTEGER, workers INTEGER NOT NULL, iterations INTEGER NOT NULL,
+    batch_size INTEGER NOT NULL, budget REAL, rounds INTEGER, momentum REAL NOT NULL,
+    mixture INTEGER NOT NULL, radius REAL NOT NULL, regularization REAL NOT NULL,
+    points INTEGER NOT NULL
+);
+CREATE TABLE members (
+    item TEXT NOT NULL, case_key INTEGER NOT NULL REFERENCES cases (key),
+    PRIMARY KEY (item, case_key)
+) WITHOUT ROWID;
+CREATE TABLE machines (key INTEGER PRIMARY KEY, description TEXT NOT NULL UNIQUE);
+CREATE TABLE data_sets (
+    key INTEGER PRIMARY KEY, name TEXT NOT NULL, train_rows INTEGER NOT NULL,
+    test_rows INTEGER NOT NULL, n INTEGER NOT NULL, density REAL NOT NULL,
+    generated INTEGER NOT NULL, origin TEXT NOT NULL,
+    UNIQUE (name, train_rows, test_rows, n, density, generated, origin)
+);
+CREATE TABLE results (
+    case_key INTEGER PRIMARY KEY REFERENCES cases (key),
+    status TEXT NOT NULL CHECK (status IN ('done', 'failed')), message TEXT NOT NULL,
+    data_key INTEGER REFERENCES data_sets (key), machine_key INTEGER REFERENCES machines (key),
+    version TEXT NOT NULL, seed INTEGER NOT NULL, finished TEXT NOT NULL,
+    rounds INTEGER, paper_rounds_each REAL, seconds REAL, cpu_seconds REAL, wall_seconds REAL
+);
+CREATE TABLE points (
+    case_key INTEGER NOT NULL REFERENCES results (case_key), round INTEGER NOT NULL,
+    evaluations INTEGER NOT NULL, samples INTEGER NOT NULL, bytes_up INTEGER NOT NULL,
+    bytes_down INTEGER NOT NULL, microseconds INTEGER NOT NULL, train_loss REAL,
+    train_wrong INTEGER NOT NULL, test_loss REAL, test_wrong INTEGER NOT NULL,
+    PRIMARY KEY (case_key, round)
+) WITHOUT ROWID;
+CREATE TABLE sessions (
+    key INTEGER PRIMARY KEY AUTOINCREMENT, process TEXT NOT NULL, beat REAL NOT NULL
+);
+CREATE TABLE claims (
+    case_key INTEGER PRIMARY KEY REFERENCES cases (key),
+    session_key INTEGER NOT NULL REFERENCES sessions (key) ON DELETE CASCADE
+);
+CREATE VIEW curves AS
+    SELECT c.id AS case_id, c.data, c.problem, c.method, c.step_size, c.momentum, c.batch_size,
+        c.run, p.round, p.round * r.paper_rounds_each AS paper_round, p.evaluations, p.samples,
+        p.bytes_up, p.bytes_down, p.microseconds / 1e6 AS seconds, p.train_loss,
+        p.train_wrong * 1.0 / d.train_rows AS train_error, p.test_loss,
+        p.test_wrong * 1.0 / d.test_rows AS test_error
+    FROM points p JOIN results r USING (case_key) JOIN cases c ON c.key = r.case_key
+        JOIN data_sets d ON d.key = r.data_key;
+PRAGMA user_version = {FORMAT};
+"""
+
+OUTCOMES = """
+    SELECT c.*, r.status, r.message, r.rounds AS rounds_done, r.seconds, r.cpu_seconds,
+        r.wall_seconds, r.version, r.seed, r.finished, m.description AS machine, d.train_rows,
+        d.test_rows, d.n, d.density, d.generated, d.origin
+    FROM results r JOIN cases c ON c.key = r.case_key
+        LEFT JOIN machines m ON m.key = r.machine_key LEFT JOIN data_sets d ON d.key = r.data_key
+"""
+OF_ITEM = " WHERE c.key IN (SELECT case_key FROM members WHERE item = ?)"

@@ -1,0 +1,286 @@
+"""The results of a study: one SQLite file, compact, and shared by all that work on it."""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+import sqlite3
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from desopt.experiments.cases import FIELDS, Case, from_mapping
+from desopt.experiments.schema import FORMAT, OF_ITEM, OUTCOMES, SCHEMA
+from desopt.types import FloatArray
+
+FILE = "results.sqlite"
+
+#: Columns of a curve, as ``Outcome.curve`` and the exported CSV have them.
+CURVE = (
+    "round", "paper_round", "evaluations", "samples", "bytes_up", "bytes_down", "seconds",
+    "train_loss", "train_error", "test_loss", "test_error",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A finished case. One that failed has a message, no curve, and zeros for what is unknown.
+
+    ``seconds`` are those of the search, as in the curve; ``cpu_seconds`` and ``wall_seconds``
+    are of the whole case, evaluation included.
+    """
+
+    case: Case
+    status: str
+    message: str
+    rounds: int
+    train_rows: int
+    test_rows: int
+    n: int
+    density: float
+    generated: bool
+    origin: str
+    seconds: float
+    cpu_seconds: float
+    wall_seconds: float
+    version: str
+    seed: int
+    finished: str
+    machine: str
+    curve: dict[str, FloatArray] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Item:
+    """How far one item of a study has come."""
+
+    name: str
+    cases: int
+    done: int
+    failed: int
+
+
+class Store:
+    """The file, opened. Readers may look at any time, while others write."""
+
+    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+        self.path = path
+        self._connection = connection
+        self._lock = threading.RLock()
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], create: bool = False) -> Store:
+        """The results in this folder, to read; with ``create``, to write, new or not."""
+        given = Path(path)
+        file = given if given.suffix == ".sqlite" else given / FILE
+        if create:
+            file.parent.mkdir(parents=True, exist_ok=True)
+        elif not file.is_file():
+            raise FileNotFoundError(
+                f"there are no results in {str(given)!r}: {FILE} is missing; "
+                "desopt suite paper --out DIR makes one"
+            )
+        mode = "rwc" if create else "ro"
+        connection = sqlite3.connect(
+            f"{file.absolute().as_uri()}?mode={mode}", uri=True, timeout=60.0,
+            isolation_level=None, check_same_thread=False,
+        )  # fmt: skip
+        connection.row_factory = sqlite3.Row
+        store = cls(file, connection)
+        try:
+            store._prepare(create)
+        except sqlite3.DatabaseError as error:
+            connection.close()
+            raise ValueError(f"{file} cannot be used as a file of results: {error}") from error
+        return store
+
+    def _prepare(self, create: bool) -> None:
+        if create:
+            # Readers do not wait for writers, and a killed process leaves nothing half-done.
+            self._connection.execute("PRAGMA journal_mode = WAL")
+            self._connection.execute("PRAGMA wal_autocheckpoint = 100")
+            self._connection.execute("PRAGMA synchronous = NORMAL")
+            self._connection.execute("PRAGMA foreign_keys = ON")
+            with self.transaction():
+                if self._format() == 0:
+                    for statement in SCHEMA.split(";"):
+                        self._connection.execute(statement)
+        if (found := self._format()) != FORMAT:
+            raise sqlite3.DatabaseError(f"its format is {found}, this desopt knows {FORMAT}")
+
+    def _format(self) -> int:
+        return int(self._connection.execute("PRAGMA user_version").fetchone()[0])
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All or nothing, and nobody else writes meanwhile."""
+        with self._lock:
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+            except BaseException:
+                self._connection.execute("ROLLBACK")
+                raise
+            self._connection.execute("COMMIT")
+
+    def query(self, sql: str, values: Sequence[Any] = ()) -> list[sqlite3.Row]:
+        with self._lock:
+            return self._connection.execute(sql, values).fetchall()
+
+    def close(self) -> None:
+        """The last one to leave also folds the write-ahead log into the file."""
+        with suppress(sqlite3.OperationalError):  # others are still at work, or it is read-only
+            self._connection.execute("PRAGMA busy_timeout = 0")
+            self._connection.execute("PRAGMA journal_mode = DELETE")
+        self._connection.close()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    # Writing.
+
+    def add(self, items: Mapping[str, Iterable[Case]]) -> None:
+        """Enter the cases of these items, unless they are there already."""
+        marks = ", ".join("?" * (len(FIELDS) + 1))
+        insert = f"INSERT OR IGNORE INTO cases (id, {', '.join(FIELDS)}) VALUES ({marks})"
+        member = "INSERT OR IGNORE INTO members SELECT ?, key FROM cases WHERE id = ?"
+        with self.transaction():
+            for item, cases in items.items():
+                for case in cases:
+                    values = [getattr(case, name) for name in FIELDS]
+                    self._connection.execute(insert, [case.id, *values])
+                    self._connection.execute(member, [item, case.id])
+
+    def note(self, name: str, value: str) -> None:
+        """A line of provenance about the whole file; a later one of this name replaces it."""
+        with self.transaction():
+            self._connection.execute("INSERT OR REPLACE INTO about VALUES (?, ?)", [name, value])
+
+    def keys(self) -> dict[str, int]:
+        """The file's own short key of every case by id."""
+        return {row["id"]: row["key"] for row in self.query("SELECT id, key FROM cases")}
+
+    def record(self, key: int, result: Mapping[str, Any], points: Iterable[Sequence[Any]]) -> None:
+        """Enter a result and its points; the caller holds the transaction."""
+        columns = ", ".join(result)
+        marks = ", ".join("?" * len(result))
+        self._connection.execute("DELETE FROM points WHERE case_key = ?", [key])
+        self._connection.execute(
+            f"INSERT OR REPLACE INTO results (case_key, {columns}) VALUES (?, {marks})",
+            [key, *result.values()],
+        )
+        self._connection.executemany(
+            f"INSERT INTO points VALUES ({', '.join('?' * 11)})", ([key, *p] for p in points)
+        )
+
+    def shared_key(self, table: str, values: Mapping[str, Any]) -> int:
+        """The key of the row with these values in a table of things that repeat."""
+        names = ", ".join(values)
+        same = " AND ".join(f"{name} IS ?" for name in values)
+        given = list(values.values())
+        marks = ", ".join("?" * len(values))
+        self.query(f"INSERT OR IGNORE INTO {table} ({names}) VALUES ({marks})", given)
+        return int(self.query(f"SELECT key FROM {table} WHERE {same}", given)[0]["key"])
+
+    # Reading.
+
+    def about(self) -> dict[str, str]:
+        """Provenance of the whole file: what was asked for, and by which version."""
+        return {row["name"]: row["value"] for row in self.query("SELECT * FROM about")}
+
+    def items(self) -> list[Item]:
+        """The items of the study, with the number of their cases."""
+        rows = self.query(
+            "SELECT item AS name, COUNT(*) AS cases, COUNT(status = 'done' OR NULL) AS done, "
+            "COUNT(status = 'failed' OR NULL) AS failed "
+            "FROM members LEFT JOIN results USING (case_key) GROUP BY item ORDER BY item"
+        )
+        return [Item(**dict(row)) for row in rows]
+
+    def cases(self, item: str | None = None) -> list[Case]:
+        """All cases, finished or not."""
+        sql = "SELECT * FROM cases c" + (OF_ITEM if item else "") + " ORDER BY key"
+        return [from_mapping(dict(row)) for row in self.query(sql, [item] if item else [])]
+
+    def read(self, item: str | None = None) -> list[Outcome]:
+        """What is finished, of this item or of all, in the order the cases were entered."""
+        of_item, values = (OF_ITEM, [item]) if item else ("", [])
+        self._connection.execute("BEGIN")  # one moment of the file for both queries
+        try:
+            outcomes = self.query(f"{OUTCOMES}{of_item} ORDER BY c.key", values)
+            rows = self.query(
+                f"SELECT v.*, c.key FROM curves v JOIN cases c ON c.id = v.case_id{of_item} "
+                "ORDER BY c.key, v.round", values,
+            )  # fmt: skip
+        finally:
+            self._connection.execute("COMMIT")
+        points: dict[int, list[sqlite3.Row]] = {}
+        for row in rows:
+            points.setdefault(row["key"], []).append(row)
+        return [_outcome(row, points.get(row["key"], [])) for row in outcomes]
+
+    def timings(self) -> list[tuple[Case, float]]:
+        """The seconds that every case took that is done, evaluation included."""
+        sql = (
+            "SELECT c.*, r.wall_seconds AS took FROM results r JOIN cases c ON c.key = r.case_key "
+            "WHERE r.status = 'done'"
+        )
+        return [(from_mapping(dict(row)), row["took"]) for row in self.query(sql)]
+
+    def snapshot(self, path: str | os.PathLike[str]) -> None:
+        """A copy as it is at this moment, in one file, also while others write."""
+        Path(path).unlink(missing_ok=True)
+        self.query("VACUUM INTO ?", [os.fspath(path)])
+
+    def to_csv(self, folder: str | os.PathLike[str]) -> list[Path]:
+        """cases.csv, one line per case with its settings and how it ended; and points.csv."""
+        target = Path(folder)
+        target.mkdir(parents=True, exist_ok=True)
+        items: dict[str, list[str]] = {}
+        for row in self.query("SELECT id, item FROM members JOIN cases ON key = case_key"):
+            items.setdefault(row["id"], []).append(row["item"])
+        outcomes = self.read()
+        plain = [name for name in Outcome.__dataclass_fields__ if name not in ("case", "curve")]
+        named = ["rounds_done" if name == "rounds" else name for name in plain]
+        with _table(target / "cases.csv", ["id", "items", *FIELDS, *named]) as cases:
+            for o in outcomes:
+                settings = [getattr(o.case, name) for name in FIELDS]
+                ended = [getattr(o, name) for name in plain]
+                cases.writerow([o.case.id, " ".join(items[o.case.id]), *settings, *ended])
+        with _table(target / "points.csv", ["id", *CURVE]) as points:
+            for o in outcomes:
+                columns = [o.curve[name].tolist() for name in CURVE]
+                points.writerows([o.case.id, *row] for row in zip(*columns, strict=True))
+        return [target / "cases.csv", target / "points.csv"]
+
+
+def _outcome(row: sqlite3.Row, points: Sequence[sqlite3.Row]) -> Outcome:
+    values = dict(row)
+    done = {name: values[name] for name in Outcome.__dataclass_fields__ if name in values}
+    unknown = {"train_rows": 0, "test_rows": 0, "n": 0, "density": 0.0, "origin": "",
+               "seconds": 0.0, "cpu_seconds": 0.0, "wall_seconds": 0.0, "machine": ""}  # fmt: skip
+    done |= {name: value for name, value in unknown.items() if done[name] is None}
+    done["rounds"] = values["rounds_done"] or 0
+    done["generated"] = bool(values["generated"])
+    curve = {
+        name: np.array([math.nan if p[name] is None else p[name] for p in points], np.float64)
+        for name in CURVE
+    }
+    return Outcome(case=from_mapping(values), curve=curve, **done)
+
+
+@contextmanager
+def _table(path: Path, columns: Sequence[str]) -> Iterator[Any]:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        yield writer

@@ -1,0 +1,300 @@
+"""The paper's claims, each judged from the results alone.
+
+Every claim says what it compares and which differences count as none. An instance is a problem
+on a data set; it counts when all runs that the claim needs are there.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from desopt.report import names
+from desopt.report.comparison import Comparison, compare
+from desopt.report.profiles import score
+from desopt.report.select import Series, Study, richest
+from desopt.report.verdicts import Claim, conclude, count, on_generated, tally, tuned
+from desopt.types import FloatArray
+
+DES = ("des", "des-mg", "des-mr")
+RIVALS = ("fed-zo-gd", "fed-zo-sgd", "zo-signsgd", "es-csa")
+CONVEX = ("lr", "lsvm")
+BETAS = (0.0, 0.2, 0.4, 0.6, 0.8)
+
+#: Accuracies of the paper: of its step-size study, and the low and the high one of the others.
+DELTA, LOW, HIGH = 0.1, 0.05, 0.001
+#: Profiles are scored for budgets up to ten times that of the best, where the paper calls
+#: a budget sufficient.
+TAU = 10.0
+SCORE_SLACK = 0.05
+MIXTURE_SLACK = 0.01
+LEAST_CORRELATION = 0.9
+
+
+def judge(study: Study) -> list[Claim]:
+    """All claims, in the order of the paper's section."""
+    return [claim(study) for claim in CLAIMS]
+
+
+def des_is_best(study: Study) -> Claim:
+    found = tuned(study, DES + RIVALS)
+    best, all_three = {}, 0
+    for instance, group in found.items():
+        rival = min(group[m].final() for m in RIVALS)
+        best[instance] = min(group[m].final() for m in DES) < rival
+        all_three += max(group[m].final() for m in DES) < rival
+    return conclude(
+        "DES is the best performer in every instance",
+        "Section 5.2",
+        "Final training loss, median of the runs, each method with its best step size. Holds if "
+        "in every instance one of the three DES methods is below all four competitors. "
+        "No tolerance: the claim is about the order.",
+        len(found),
+        all(best.values()),
+        f"{tally(best, on_generated(found))}. "
+        f"All three DES methods are ahead in {all_three} of {len(found)}.",
+    )
+
+
+def mixture_is_no_worse(study: Study) -> Claim:
+    found = tuned(study, DES)
+    good, gaps = {}, [0.0]
+    for instance, group in found.items():
+        plain = group["des"]
+        worse = max(group[m].final() for m in DES[1:]) - plain.final()
+        gaps.append(worse / max(plain.start - plain.final(), np.finfo(float).tiny))
+        good[instance] = gaps[-1] <= MIXTURE_SLACK
+    return conclude(
+        "Mixture sampling is no worse than Gaussian sampling",
+        "Section 5.2",
+        "Final training loss of des-mg and des-mr against des, medians, best step sizes. Holds "
+        "if in every instance neither of them gives away more than 1 % of the decrease "
+        "f(x0) - f that des reaches; the paper calls what is left negligible.",
+        len(found),
+        all(good.values()),
+        f"{tally(good, on_generated(found))}. Largest loss: {max(gaps):.2%} of the decrease.",
+    )
+
+
+def fed_zo_sgd_is_the_best_rival(study: Study) -> Claim:
+    found = tuned(study, RIVALS)
+    first = [min(RIVALS, key=lambda m: group[m].final()) for group in found.values()]
+    wins = first.count("fed-zo-sgd")
+    return conclude(
+        "Fed-ZO-SGD is the best competitor",
+        "Section 5.2",
+        "Final training loss, median of the runs, best step sizes. Holds if Fed-ZO-SGD is the "
+        "lowest of the four competitors in more than half of the instances: the paper says so "
+        "of the whole, not of each instance.",
+        len(found),
+        2 * wins > len(found),
+        f"first in {wins} of {count(len(found))}; {_ranking(first, RIVALS, 'fed-zo-sgd')}",
+    )
+
+
+def es_csa_is_worst(study: Study) -> Claim:
+    found = tuned(study, DES + RIVALS)
+    last = [max(DES + RIVALS, key=lambda m: group[m].final()) for group in found.values()]
+    times = last.count("es-csa")
+    return conclude(
+        "ES-CSA is the worst in most instances",
+        "Section 5.2",
+        "Final training loss, median of the runs, best step sizes, at the same budget in whole "
+        "generations. Holds if ES-CSA is the highest of the seven methods in more "
+        "than half of the instances.",
+        len(found),
+        2 * times > len(found),
+        f"last in {times} of {count(len(found))}; {_ranking(last, DES + RIVALS, 'es-csa')}",
+    )
+
+
+def _ranking(found: Sequence[str], methods: Sequence[str], leaving: str) -> str:
+    others = [f"{names.method(m)} {found.count(m)}" for m in methods if m != leaving and m in found]
+    return ", ".join(others) if others else "no other method ever is"
+
+
+def des_is_insensitive_to_the_step(study: Study) -> Claim:
+    found = richest(study.item("alpha") or study.item("curves"), "method", "step_size")
+    grid = sorted({step for group in found.values() for _, step in group})
+    spreads, made = {}, set()
+    for instance, group in found.items():
+        runs = [group[key] for step in grid if (key := ("des", step)) in group]
+        if instance[0] in CONVEX and len(runs) == len(grid) > 1:
+            ends = [s.final() for s in runs]
+            gain = max(runs[0].start - min(ends), np.finfo(float).tiny)
+            spreads[instance] = (max(ends) - min(ends)) / gain
+            made |= {instance} if runs[0].generated else set()
+    good = {i: spread <= DELTA for i, spread in spreads.items()}
+    return conclude(
+        "DES is insensitive to the initial step size on LR and LSVM",
+        "Section 5.3",
+        "DES with Gaussian sampling on the two convex problems: final training loss, median of "
+        "the runs, for every step size. Holds if in every instance the worst step size reaches "
+        "90 % of the decrease of the best, the accuracy (delta = 0.1) of the paper's own "
+        "comparison of step sizes.",
+        len(spreads),
+        all(good.values()),
+        f"{tally(good, made)}. Largest spread: {max(spreads.values(), default=0):.1%} "
+        f"of the decrease, over step sizes {', '.join(f'{step:g}' for step in grid)}.",
+    )
+
+
+def fed_zo_gd_fails_at_a_small_step(study: Study) -> Claim:
+    profile = compare(step_study(study), ("method", "step_size"), DELTA)
+    here = ("fed-zo-gd", 0.1) in profile.solvers
+    solved = profile.solved("fed-zo-gd", 0.1) if here else 0
+    total = len(profile.instances) if here else 0
+    return conclude(
+        "Fed-ZO-GD with step size 0.1 solves no instance",
+        "Section 5.3",
+        "Performance profile at delta = 0.1 over all methods and step sizes of Figure 3: an "
+        "instance is solved once f(x0) - f >= 0.9 (f(x0) - f*), f* being the best value of all. "
+        "Holds if Fed-ZO-GD with alpha = 0.1 solves none.",
+        total,
+        solved == 0,
+        f"solves {solved} of {count(total)}",
+    )
+
+
+def step_study(study: Study) -> list[Series]:
+    """The paper's Figure 3 shows DES with Gaussian sampling and the competitors."""
+    return [s for s in study.item("alpha") if s.case.method not in DES[1:]]
+
+
+def _momentum(study: Study, delta: float) -> tuple[int, dict[float, float], Comparison]:
+    """The number of instances and the score of every momentum."""
+    series = [s for s in study.item("momentum") if s.case.momentum in BETAS]
+    profile = compare(series, ("momentum",), delta)
+    complete = len(profile.instances) if len(profile.solvers) == len(BETAS) else 0
+    return complete, {b: score(profile.of(b), TAU) for (b,) in sorted(profile.solvers)}, profile
+
+
+def _scores(scores: Mapping[float, float], profile: Comparison, delta: float) -> str:
+    each = (f"{beta:g}: {value:.2f} ({profile.solved(beta)})" for beta, value in scores.items())
+    return f"delta = {delta:g}, score (solved of {len(profile.instances)}) by beta: " + ", ".join(
+        each
+    )
+
+
+_SCORED = (
+    "des-mr, step size 1, all instances. A profile's score is the mean of rho(tau) over "
+    "log tau from 1 to 10; differences up to 0.05, one instance in twenty, count as none. "
+)
+
+
+def momentum_is_useless_at_low_accuracy(study: Study) -> Claim:
+    total, scores, profile = _momentum(study, LOW)
+    return conclude(
+        "Momentum is useless at low accuracy",
+        "Section 5.4",
+        _SCORED + "Holds if at delta = 0.05 no beta > 0 scores higher than beta = 0.",
+        total,
+        max(scores.values(), default=0) <= scores.get(0.0, 0) + SCORE_SLACK,
+        _scores(scores, profile, LOW),
+    )
+
+
+def momentum_is_useful_at_high_accuracy(study: Study) -> Claim:
+    total, scores, profile = _momentum(study, HIGH)
+    best = max((scores.get(beta, 0) for beta in BETAS[1:4]), default=0)
+    return conclude(
+        "Momentum is useful at high accuracy",
+        "Section 5.4",
+        _SCORED + "Holds if at delta = 0.001 one of beta = 0.2, 0.4 and 0.6, the range the paper "
+        "advises, scores higher than beta = 0.",
+        total,
+        best > scores.get(0.0, 0) + SCORE_SLACK,
+        _scores(scores, profile, HIGH),
+    )
+
+
+def large_momentum_is_harmful(study: Study) -> Claim:
+    both = [(_momentum(study, delta), delta) for delta in (LOW, HIGH)]
+    return conclude(
+        "Momentum 0.8 is harmful",
+        "Section 5.4",
+        _SCORED + "Holds if beta = 0.8 has the lowest score of the five, and less than the best, "
+        "at delta = 0.05 and at delta = 0.001.",
+        min(total for (total, _, _), _ in both),
+        all(_is_harmful(scores) for (_, scores, _), _ in both),
+        ". ".join(_scores(scores, profile, delta) for (_, scores, profile), delta in both),
+    )
+
+
+def _is_harmful(scores: Mapping[float, float]) -> bool:
+    last = scores.get(BETAS[-1], 1.0)
+    return last <= min(scores.values(), default=0) and last < max(scores.values()) - SCORE_SLACK
+
+
+def larger_batches_are_better_at_high_accuracy(study: Study) -> Claim:
+    profile = compare(study.item("batch"), ("batch_size",), HIGH)
+    solved = {b: profile.solved(b) for (b,) in sorted(profile.solvers)}
+    counts = list(solved.values())
+    total = len(profile.instances) if len(counts) > 1 else 0
+    slack = total // 20
+    steady = all(after >= before - slack for before, after in itertools.pairwise(counts))
+    return conclude(
+        "Larger minibatches are better at high accuracy",
+        "Section 5.5",
+        "des-mr: the number of instances solved at delta = 0.001 within the budget. Holds if it "
+        "never falls when b grows (one instance in twenty counts as none) and the largest b "
+        "solves more than the smallest.",
+        total,
+        steady and max(counts, default=0) > min(counts, default=0),
+        f"solved of {total} by b: " + ", ".join(f"{b}: {count}" for b, count in solved.items()),
+    )
+
+
+def rank_correlation(one: FloatArray, other: FloatArray) -> float:
+    """Spearman's: the correlation of the ranks, equal values sharing theirs."""
+    ranks = []
+    for values in (one, other):
+        _, place, count = np.unique(values, return_inverse=True, return_counts=True)
+        ranks.append((np.cumsum(count) - (count - 1) / 2)[place])
+    return float(np.corrcoef(ranks[0], ranks[1])[0, 1])
+
+
+def errors_go_together(study: Study) -> Claim:
+    found = tuned(study, DES)
+    correlations, rise = {}, 0.0
+    for instance, group in found.items():
+        train, test = (
+            np.concatenate([group[m].median(f"{part}_error") for m in DES])
+            for part in ("train", "test")
+        )
+        # Errors that never change follow each other, and have no correlation.
+        constant = np.ptp(train) == 0 or np.ptp(test) == 0
+        correlations[instance] = 1.0 if constant else rank_correlation(train, test)
+        tests = [group[m].median("test_error") for m in DES]
+        rise = max(rise, *(float(curve[-1] - curve.min()) for curve in tests))
+    good = {i: value >= LEAST_CORRELATION for i, value in correlations.items()}
+    return conclude(
+        "The test error follows the training error",
+        "Section 5.2 and the supplement",
+        "The three DES methods with their best step sizes: rank correlation (Spearman) of "
+        "training error and test error over all points of their median curves. Holds if it is "
+        "at least 0.9 in every instance, which leaves room for the plateau at the end where "
+        "both only fluctuate.",
+        len(found),
+        all(good.values()),
+        f"{tally(good, on_generated(found))}. Lowest correlation: "
+        f"{min(correlations.values(), default=0):.3f}; largest rise of a test error above its "
+        f"lowest: {rise:.4f}.",
+    )
+
+
+CLAIMS: tuple[Callable[[Study], Claim], ...] = (
+    des_is_best,
+    mixture_is_no_worse,
+    fed_zo_sgd_is_the_best_rival,
+    es_csa_is_worst,
+    des_is_insensitive_to_the_step,
+    fed_zo_gd_fails_at_a_small_step,
+    momentum_is_useless_at_low_accuracy,
+    momentum_is_useful_at_high_accuracy,
+    large_momentum_is_harmful,
+    larger_batches_are_better_at_high_accuracy,
+    errors_go_together,
+)

@@ -1,0 +1,99 @@
+"""What people read: names of methods, problems, data sets and settings; the paper's order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from desopt.looks import LOOKS, Look
+
+METHODS = {
+    "des": "DES",
+    "des-mg": "DES-mG",
+    "des-mr": "DES-mR",
+    "fed-zo-gd": "Fed-ZO-GD",
+    "fed-zo-sgd": "Fed-ZO-SGD",
+    "zo-signsgd": "ZO-signSGD",
+    "es-csa": "ES-CSA",
+}
+PROBLEMS = {"lr": "LR", "nsvm": "NSVM", "lsvm": "LSVM"}
+#: Rows of the paper's figures: rcv1, SUSY, mnist in the first, the others in the second.
+ROWS = (("rcv1", "susy", "mnist"), ("real-sim", "ijcnn1", "covtype"))
+DATA = tuple(name for row in ROWS for slot in row for name in (slot, f"{slot}-like"))
+SETTINGS = {
+    "step_size": "\N{GREEK SMALL LETTER ALPHA}",
+    "momentum": "β",
+    "batch_size": "b",
+    "workers": "M",
+    "iterations": "K",
+    "mixture": "l",
+    "radius": "μ",
+    "regularization": "λ",
+    "budget": "E",
+    "rounds": "T",
+    "rows": "rows",
+}
+ITEMS = {
+    "curves": "Methods",
+    "alpha": "Step size",
+    "momentum": "Momentum",
+    "batch": "Minibatch size",
+}
+AXES = {
+    "rounds": "rounds",
+    "evaluations": "function evaluations",
+    "bytes": "bytes sent, both ways",
+    "seconds": "seconds",
+}
+METRICS = {
+    "train_loss": "training loss",
+    "train_error": "training error",
+    "test_loss": "test loss",
+    "test_error": "test error",
+}
+GENERATED = "(generated)"
+
+
+def method(name: str) -> str:
+    return METHODS.get(name, name)
+
+
+def problem(name: str) -> str:
+    return PROBLEMS.get(name, name)
+
+
+def data(name: str, generated: bool) -> str:
+    shown = name.replace("susy", "SUSY")
+    return f"{shown} {GENERATED}" if generated else shown
+
+
+def instance(key: tuple[str, str], generated: bool) -> str:
+    """``LR on ijcnn1``."""
+    return f"{problem(key[0])} on {data(key[1], generated)}"
+
+
+def item(name: str) -> str:
+    return ITEMS.get(name, name)
+
+
+def setting(name: str, value: Any) -> str:
+    """``β = 0.2``; a method goes by its name alone."""
+    if name == "method":
+        return method(value)
+    number = "all" if value is None else f"{value:g}" if isinstance(value, float) else f"{value}"
+    return f"{SETTINGS.get(name, name)} = {number}"
+
+
+def label(names: Sequence[str], values: Iterable[Any]) -> str:
+    return ", ".join(setting(n, v) for n, v in zip(names, values, strict=True)) or "all runs"
+
+
+def in_order(found: Iterable[str], known: Iterable[str]) -> list[str]:
+    """Those that are known first, in their order; then the others by name."""
+    order = {name: place for place, name in enumerate(known)}
+    return sorted(set(found), key=lambda name: (order.get(name, len(order)), name))
+
+
+def look(place: int) -> Look:
+    """For what is not a method: the same looks, in their order."""
+    return tuple(LOOKS.values())[place % len(LOOKS)]

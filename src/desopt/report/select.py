@@ -1,0 +1,180 @@
+"""From single runs to what is compared: medians and quartiles, instances, the best step size."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from desopt.experiments.cases import FIELDS, Case
+from desopt.experiments.store import Item, Outcome, Store
+from desopt.report.names import ITEMS, in_order
+from desopt.types import FloatArray
+
+METRICS = ("train_loss", "train_error", "test_loss", "test_error")
+#: x axes: the paper's rounds, values of F (the paper's unit), bytes both ways, seconds.
+AXES = ("rounds", "evaluations", "bytes", "seconds")
+
+Instance = tuple[str, str]  # problem and data set
+Band = tuple[FloatArray, FloatArray, FloatArray]  # quartile, median, quartile
+
+
+@dataclass(frozen=True)
+class Series:
+    """All runs of one setting, as one curve with its quartiles."""
+
+    case: Case  # of the first run
+    runs: int
+    generated: bool
+    x: Mapping[str, FloatArray]
+    y: Mapping[str, Band]
+
+    @property
+    def instance(self) -> Instance:
+        return self.case.problem, self.case.data
+
+    def median(self, metric: str) -> FloatArray:
+        return self.y[metric][1]
+
+    def final(self, metric: str = "train_loss") -> float:
+        return float(self.median(metric)[-1])
+
+    @property
+    def start(self) -> float:
+        """The training loss at x0."""
+        return float(self.median("train_loss")[0])
+
+
+@dataclass(frozen=True)
+class Study:
+    """What is in a folder of results."""
+
+    items: Mapping[str, Sequence[Series]]
+    outcomes: Sequence[Outcome]
+    progress: Sequence[Item]
+    about: Mapping[str, str]
+
+    def item(self, name: str) -> Sequence[Series]:
+        return self.items.get(name, ())
+
+
+def read_study(folder: str | os.PathLike[str]) -> Study:
+    """Everything that is finished in a folder that ``desopt suite`` wrote."""
+    with Store.open(folder) as store:
+        outcomes, progress, about = store.read(), store.items(), store.about()
+        members = {item.name: {case.id for case in store.cases(item.name)} for item in progress}
+    if not any(o.status == "done" for o in outcomes):
+        raise ValueError(
+            f"no run in {str(folder)!r} has finished yet, so there is nothing to report; "
+            "let desopt suite go on"
+        )
+    items = {
+        name: summarise(o for o in outcomes if o.case.id in members[name])
+        for name in in_order(members, ITEMS)
+    }
+    return Study({k: v for k, v in items.items() if v}, outcomes, progress, about)
+
+
+def summarise(outcomes: Iterable[Outcome]) -> list[Series]:
+    """One series per setting, in the order of the first runs; failed runs are left out."""
+    groups: dict[tuple[Any, ...], list[Outcome]] = {}
+    for o in outcomes:
+        if o.status == "done":
+            key = tuple(getattr(o.case, name) for name in FIELDS if name != "run")
+            groups.setdefault(key, []).append(o)
+    return [_series(runs) for runs in groups.values()]
+
+
+def _series(runs: Sequence[Outcome]) -> Series:
+    # A run that stopped early has fewer points: the median is of those that all runs have.
+    common = set.intersection(*(set(run.curve["round"]) for run in runs))
+    rows = [np.isin(run.curve["round"], list(common)) for run in runs]
+
+    def column(name: str) -> FloatArray:
+        pairs = zip(runs, rows, strict=True)
+        return np.array([run.curve[name][at] for run, at in pairs], dtype=np.float64)
+
+    x = {
+        "rounds": column("paper_round"),
+        "evaluations": column("samples"),
+        "bytes": column("bytes_up") + column("bytes_down"),
+        "seconds": column("seconds"),
+    }
+    return Series(
+        case=runs[0].case,
+        runs=len(runs),
+        generated=runs[0].generated,
+        x={name: np.median(values, axis=0) for name, values in x.items()},
+        y={name: quartiles(column(name)) for name in METRICS},
+    )
+
+
+def quartiles(values: FloatArray) -> Band:
+    """25, 50 and 75 % over the runs (rows). A run without a value (NaN) is the worst of all."""
+    ordered = np.sort(np.where(np.isnan(values), np.inf, values), axis=0)
+
+    def at(share: float) -> FloatArray:  # np.quantile makes NaN of a finite value beside infinity
+        place, rest = divmod(share * (len(ordered) - 1), 1)
+        low: FloatArray = ordered[int(place)]
+        return low if rest == 0 else (1 - rest) * low + rest * ordered[int(place) + 1]
+
+    return at(0.25), at(0.5), at(0.75)
+
+
+def by_instance(series: Iterable[Series]) -> dict[Instance, list[Series]]:
+    """The series of every instance, in the order met."""
+    result: dict[Instance, list[Series]] = {}
+    for s in series:
+        result.setdefault(s.instance, []).append(s)
+    return result
+
+
+def varying(series: Sequence[Series]) -> tuple[str, ...]:
+    """The settings that are compared: those that differ within an instance.
+
+    What the method decides (its mixture, say) is not one of them, nor what the data set does.
+    """
+    names = [name for name in FIELDS if name not in ("data", "problem", "run", "method")]
+    groups: dict[tuple[str, str, str], list[Case]] = {}
+    for s in series:
+        groups.setdefault((*s.instance, s.case.method), []).append(s.case)
+    found = [
+        name
+        for name in names
+        if any(len({getattr(case, name) for case in cases}) > 1 for cases in groups.values())
+    ]
+    methods = {s.case.method for s in series}
+    return ("method", *found) if len(methods) > 1 else tuple(found)
+
+
+def best_steps(series: Sequence[Series]) -> list[Series]:
+    """Of every setting, the step size with the least final training loss (median of the runs)."""
+    others = [name for name in varying(series) if name not in ("method", "step_size")]
+    best: dict[tuple[Any, ...], Series] = {}
+    for s in series:
+        key = (*s.instance, s.case.method, *(getattr(s.case, name) for name in others))
+        rank = (s.final(), s.case.step_size)
+        if key not in best or rank < (best[key].final(), best[key].case.step_size):
+            best[key] = s
+    return list(best.values())
+
+
+def richest(series: Iterable[Series], *names: str) -> dict[Instance, dict[tuple[Any, ...], Series]]:
+    """By instance and the values of these settings.
+
+    Where a folder holds the same at several scales, the one that spent most counts.
+    """
+    result: dict[Instance, dict[tuple[Any, ...], Series]] = {}
+    for s in series:
+        found = result.setdefault(s.instance, {})
+        key = tuple(getattr(s.case, name) for name in names)
+        if key not in found or _spent(s) > _spent(found[key]):
+            found[key] = s
+    return result
+
+
+def _spent(s: Series) -> tuple[float, int]:
+    return float(s.x["evaluations"][-1]), s.runs

@@ -1,0 +1,94 @@
+"""A claim and its verdict; what all claims share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from desopt.report import names
+from desopt.report.select import Instance, Series, Study, richest
+
+HOLDS, FAILS, UNKNOWN = "holds", "does not hold", "not enough data"
+
+#: Below this, an exception or the lack of one says nothing: one data set with the three problems.
+LEAST_INSTANCES = 3
+SHOWN = 8  # exceptions that are named
+
+#: The paper's settings, and how often it runs everything.
+PAPER: dict[str, set[Any]] = {
+    "workers": {10},
+    "batch_size": {1000},
+    "iterations": {100, 500},
+    "budget": {1000.0, 5000.0},
+    "rows": {None},
+}
+RUNS = 8
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim, the verdict, the numbers behind it, and how it is judged."""
+
+    text: str
+    source: str
+    verdict: str
+    numbers: str
+    definition: str
+
+
+def conclude(
+    text: str, source: str, definition: str, instances: int, holds: bool, numbers: str
+) -> Claim:
+    """The verdict, unless there are too few instances for one."""
+    if instances < LEAST_INSTANCES:
+        numbers = f"{count(instances)} complete; {LEAST_INSTANCES} are needed"
+        return Claim(text, source, UNKNOWN, numbers, definition)
+    return Claim(text, source, HOLDS if holds else FAILS, numbers, definition)
+
+
+def count(number: int) -> str:
+    return f"{number} instance{'' if number == 1 else 's'}"
+
+
+def tally(good: Mapping[Instance, bool], generated: Iterable[Instance] = ()) -> str:
+    """``21 of 24 instances; exceptions: ...``."""
+    made = set(generated)
+    text = f"{sum(good.values())} of {count(len(good))}"
+    if both := made & good.keys():
+        text += f" ({len(both)} on generated data)"
+    bad = [names.instance(i, i in made) for i, ok in good.items() if not ok]
+    more = f" and {len(bad) - SHOWN} more" if len(bad) > SHOWN else ""
+    return text + (f"; exceptions: {', '.join(bad[:SHOWN])}{more}" if bad else "")
+
+
+def on_generated(tuned: Mapping[Instance, Mapping[str, Series]]) -> set[Instance]:
+    return {i for i, group in tuned.items() if any(s.generated for s in group.values())}
+
+
+def tuned(study: Study, methods: Sequence[str]) -> dict[Instance, dict[str, Series]]:
+    """Each method with its best step size, where all methods have the whole grid."""
+    found = richest(study.item("curves"), "method", "step_size")
+    grid = {step for group in found.values() for _, step in group}
+    result = {}
+    for instance, group in found.items():
+        if all((method, step) in group for method in methods for step in grid):
+            result[instance] = {
+                method: min((group[method, step] for step in sorted(grid)), key=Series.final)
+                for method in methods
+            }
+    return result
+
+
+def departures(study: Study) -> str:
+    """How the settings of the methods' comparison differ from the paper's; empty if they do not."""
+    series = study.item("curves")
+    found = []
+    for name, allowed in PAPER.items():
+        values = {getattr(s.case, name) for s in series} - allowed
+        if values:
+            shown = sorted(values, key=lambda value: (value is None, value))
+            found.append(", ".join(names.setting(name, value) for value in shown))
+    if series and max(s.runs for s in series) < RUNS:
+        found.append(f"at most {max(s.runs for s in series)} runs")
+    return "; ".join(found)

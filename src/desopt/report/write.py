@@ -1,0 +1,77 @@
+"""Write a report: the page, the figures, the tables, the claims."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from desopt.report import figures, names, page, tables
+from desopt.report.claims import judge
+from desopt.report.select import Study
+from desopt.report.verdicts import Claim, departures
+
+FORMATS = ("html", "svg", "pdf", "tex")
+NEEDS = "figures need matplotlib: pip install 'desopt[report]', or ask for --format html,tex"
+
+
+@dataclass(frozen=True)
+class Written:
+    """What came of it."""
+
+    claims: Sequence[Claim]
+    departed: str  # from the paper's settings
+    paths: Sequence[Path]
+
+
+def write(
+    study: Study, out: Path, formats: Sequence[str], step: Callable[[str, int], None]
+) -> Written:
+    """Write the report; ``step(name, of)`` is called before each of ``of`` parts."""
+    drawn = [form for form in formats if form in ("svg", "pdf")]
+    if drawn:
+        require_matplotlib()
+    # Judging a study that is not the paper's would only say eleven times that data are missing.
+    claims = judge(study) if study.items.keys() & names.ITEMS.keys() else []
+    plans = figures.planned(study)
+    count = len(plans) * bool(drawn) + 1
+    out.mkdir(parents=True, exist_ok=True)
+    departed = departures(study)
+    paths = _write_claims(claims, departed, out)
+    for plan in plans if drawn else ():
+        step(plan.name, count)
+        paths += figures.save(plan, out / "figures", drawn)
+    step("page", count)
+    if "tex" in formats:
+        paths += [tables.write_latex(table, out) for table in tables.tables(study)]
+    if "html" in formats:
+        target = out / "index.html"
+        target.write_text(page.render(study, claims, plans, drawn), encoding="utf-8")
+        paths.insert(0, target)
+    return Written(claims, departed, paths)
+
+
+def require_matplotlib() -> None:
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError as error:
+        raise ModuleNotFoundError(NEEDS) from error
+
+
+def _write_claims(claims: Sequence[Claim], departed: str, out: Path) -> list[Path]:
+    """For a README and for programs."""
+    if not claims:
+        return []
+    lines = [f"Not at the paper's settings: {departed}.", ""] if departed else []
+    lines += ["| claim | verdict | numbers |", "|---|---|---|"]
+    lines += [f"| {c.text} | {c.verdict} | {_markdown(c.numbers)} |" for c in claims]
+    text, data = out / "claims.md", out / "claims.json"
+    text.write_text("\n".join([*lines, ""]), encoding="utf-8")
+    rows = json.dumps([asdict(c) for c in claims], indent=1, ensure_ascii=False)
+    data.write_text(rows + "\n", encoding="utf-8")
+    return [text, data]
+
+
+def _markdown(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;")

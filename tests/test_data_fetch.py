@@ -1,0 +1,151 @@
+"""Downloads, from a server on loopback that behaves well or badly."""
+
+import hashlib
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from desopt import data
+from desopt.data.fetch import fetch
+
+CONTENT = b"".join(b"%+d 1:%d 13:1\n" % (1 - 2 * (i % 2), i) for i in range(270))
+DIGEST = hashlib.sha256(CONTENT).hexdigest()
+
+
+class Handler(BaseHTTPRequestHandler):
+    """/good and /wrong have the files, /cut ends in the middle of them, the rest has none."""
+
+    def do_GET(self) -> None:
+        self.server.asked.append(self.path)  # type: ignore[attr-defined]
+        folder, _, name = self.path[1:].partition("/")
+        if folder not in ("good", "wrong", "cut") or name != "binary/heart_scale":
+            self.send_error(404)
+            return
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(CONTENT)))
+        self.end_headers()
+        body = {"good": CONTENT, "wrong": CONTENT[::-1], "cut": CONTENT[:1000]}[folder]
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ThreadingHTTPServer]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as running:
+        running.asked = []  # type: ignore[attr-defined]
+        thread = Thread(target=running.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+        thread.start()
+        yield running
+        running.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def address(server: ThreadingHTTPServer) -> str:
+    server.asked.clear()  # type: ignore[attr-defined]
+    return f"http://127.0.0.1:{server.server_port}"
+
+
+@pytest.fixture(autouse=True)
+def _own_folders(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("DESOPT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("NO_PROXY", "*")
+    for name in ("DESOPT_DATA", "DESOPT_DATA_URL"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def left(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_download_can_be_loaded(
+    tmp_path: Path, address: str, server: ThreadingHTTPServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DESOPT_DATA_URL", f"{address}/good/")
+    path = fetch("heart", sha256=DIGEST.upper())
+    assert path == tmp_path / "cache" / "data" / "heart_scale"
+    assert path.read_bytes() == CONTENT
+    assert data.load("heart").rows == 270
+    assert fetch("heart") == path  # what is there is not asked for again
+    assert server.asked == ["/good/binary/heart_scale"]  # type: ignore[attr-defined]
+    with pytest.raises(ValueError, match="is not the file expected, by its SHA-256; remove it"):
+        fetch("heart", sha256="0" * 64)
+    assert path.read_bytes() == CONTENT
+
+
+def test_the_first_data_folder_gets_the_file(
+    tmp_path: Path, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DESOPT_DATA", str(tmp_path / "b"))
+    assert fetch("heart", url=f"{address}/good").parent == tmp_path / "b"
+    assert fetch("heart", url=f"{address}/good", data_dir=tmp_path / "a").parent == tmp_path / "a"
+
+
+@pytest.mark.parametrize(
+    ("folder", "error", "reason"),
+    [
+        ("cut", ConnectionError, "could not download .*IncompleteRead"),
+        ("none", ConnectionError, "could not download .*404"),
+        ("wrong", ValueError, "is not the file expected, by its SHA-256; nothing was kept"),
+    ],
+)
+def test_bad_downloads(
+    tmp_path: Path, address: str, folder: str, error: type[Exception], reason: str
+) -> None:
+    place = tmp_path / "data"
+    with pytest.raises(error, match=reason) as caught:
+        fetch("heart", url=f"{address}/{folder}", data_dir=place, sha256=DIGEST)
+    assert f"{address}/{folder}/binary/heart_scale" in str(caught.value)
+    assert f"heart_scale in another way and put it into {place}" in str(caught.value)
+    assert left(place) == []
+    assert fetch("heart", url=f"{address}/good", data_dir=place).read_bytes() == CONTENT
+
+
+def test_no_server(tmp_path: Path) -> None:
+    with socket.socket() as taken:  # bound, but nobody listens
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(
+            ConnectionError, match=f"could not download {url}/binary/a9a: .*refused"
+        ):
+            fetch("a9a", url=url, data_dir=tmp_path)
+    assert left(tmp_path) == []
+
+
+def test_a_checksum_beside_the_file(tmp_path: Path, address: str) -> None:
+    (tmp_path / "heart_scale.sha256").write_text(f"{DIGEST}  heart_scale\n")
+    with pytest.raises(ValueError, match="SHA-256"):
+        fetch("heart", url=f"{address}/wrong", data_dir=tmp_path)
+    assert left(tmp_path) == ["heart_scale.sha256"]
+    fetch("heart", url=f"{address}/good", data_dir=tmp_path)
+
+
+def test_what_cannot_be_fetched() -> None:
+    with pytest.raises(ValueError, match=r"susy-like is generated by load.*cannot fetch"):
+        fetch("susy-like")
+    with pytest.raises(ValueError, match=r"cannot fetch 'hart': there are ijcnn1, .*heart"):
+        fetch("hart")
+
+
+def test_the_command(tmp_path: Path, address: str) -> None:
+    code = "import sys; from desopt.cli.app import main; sys.argv[0] = 'desopt'; main()"
+
+    def run(folder: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", code, "data", "fetch", "heart"]
+        command += ["--data-dir", str(tmp_path), "--url", f"{address}/{folder}"]
+        return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+    failed = run("cut")
+    assert (failed.returncode, failed.stdout, failed.stderr.count("\n")) == (1, "", 1)
+    assert failed.stderr.startswith(f"desopt: could not download {address}/cut/binary/heart_scale")
+    done = run("good")
+    assert done.stdout == f"{tmp_path / 'heart_scale'}\nsha256 {DIGEST}\n"
+    assert (done.returncode, done.stderr) == (0, "")

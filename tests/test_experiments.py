@@ -1,0 +1,439 @@
+"""Cases, the paper's and one's own, a case's numbers, the store and the claims."""
+
+import json
+import math
+import os
+import sqlite3
+import subprocess
+import sys
+import time
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from desopt.experiments import claims, costs, paper, study, toml
+from desopt.experiments.cases import Case
+from desopt.experiments.claims import Session
+from desopt.experiments.execute import Part, Split, due_rounds, execute, length
+from desopt.experiments.runner import Status
+from desopt.experiments.selection import distinct, select
+from desopt.experiments.store import CURVE, FILE, Store
+from desopt.loop import minimize
+
+CASE = Case(
+    data="ijcnn1", problem="lr", method="des-mr", step_size=1, run=0, iterations=100, budget=1000
+)
+EXAMPLE = Path(__file__).parents[1] / "examples" / "study.toml"
+
+
+# Cases.
+
+
+def test_an_id_never_changes() -> None:
+    assert CASE.id == "58eb083d3b4170d5"
+    assert replace(CASE, step_size=1.0).id == CASE.id
+
+
+def test_every_field_decides_the_id() -> None:
+    others: dict[str, Any] = {
+        "data": "a",
+        "problem": "nsvm",
+        "method": "des",
+        "rows": 9,
+        "budget": 1.0,
+    }
+    cases = [CASE]
+    for field in fields(Case):
+        if field.name == "rounds":
+            cases.append(replace(CASE, rounds=3, budget=None))
+        else:
+            value = others.get(field.name) or getattr(CASE, field.name) + 1
+            cases.append(replace(CASE, **{field.name: value}))
+    assert len({case.id for case in cases}) == len(cases)
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ({"rounds": 3}, "either budget"),
+        ({"budget": None}, "either budget"),
+        ({"run": -1}, "run must be at least 0"),
+        ({"rows": 0}, "rows must be at least 1"),
+        ({"step_size": 0.0}, "step_size must be positive"),
+        ({"momentum": math.nan}, "momentum must be at least 0"),
+        ({"workers": 2.5}, "workers must be a whole number"),
+        ({"iterations": None}, "iterations must be a whole number"),
+    ],
+)
+def test_a_case_refuses(change: dict[str, Any], error: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=error):
+        replace(CASE, **change)
+
+
+def test_a_case_is_as_long_as_the_budget() -> None:
+    # E N / (M K b) = 1000 * 39,992 / 1,000,000 = 39.992
+    assert length(CASE, 39_992, 22).rounds == 40
+    assert length(replace(CASE, budget=0.001), 39_992, 22).rounds == 1
+    assert length(replace(CASE, method="es", budget=1), 1_000_000, 22).rounds == 10
+    # lambda = 1,000,000 / 39,992 = 25; a generation costs 25 * 39,992 of 39,992,000 samples
+    generations = length(replace(CASE, method="es-csa"), 39_992, 22)
+    assert (generations.rounds, generations.population) == (40, 25)
+    assert generations.paper_rounds_each == pytest.approx(0.9998)
+    # covtype: 1,000,000 / 464,810 is 2, so lambda = 4 + floor(3 ln 54) = 15
+    generations = length(replace(CASE, method="es-csa"), 464_810, 54)
+    assert (generations.rounds, generations.population) == (67, 15)
+    same_cost = length(replace(CASE, method="es-csa", budget=None, rounds=465), 464_810, 54)
+    assert same_cost.rounds == 67
+
+
+def test_a_curve_is_evenly_spaced() -> None:
+    assert due_rounds(3, 20) == {0, 1, 2, 3}
+    assert due_rounds(40, 20) == set(range(0, 41, 2))
+    due = sorted(due_rounds(542, 20))
+    assert (due[0], due[-1], len(due)) == (0, 542, 21)
+    assert set(np.diff(due)) == {27, 28}
+
+
+# The paper's study.
+
+
+def test_full_is_the_paper() -> None:
+    items = paper.items("full", ["ijcnn1", "mnist"])
+    assert {name: len(cases) for name, cases in items.items()} == {
+        "curves": 2 * 504, "alpha": 2 * 504, "momentum": 2 * 120, "batch": 2 * 120
+    }  # fmt: skip
+    assert items["alpha"] == items["curves"]
+    # b = 1000 of the last item is a case of the first
+    assert len(distinct(items)) == 2 * (504 + 120 + 96)
+    settings = {(c.data, c.iterations, c.budget) for cases in items.values() for c in cases}
+    assert settings == {("ijcnn1", 100, 1000.0), ("mnist", 500, 5000.0)}
+    for case in items["curves"]:
+        assert (case.workers, case.batch_size, case.momentum, case.mixture) == (10, 1000, 0.5, 8)
+        assert (case.radius, case.regularization, case.rows) == (1e-6, 1e-6, None)
+    assert {(c.method, c.step_size) for c in items["momentum"]} == {("des-mr", 1.0)}
+    assert {c.momentum for c in items["momentum"]} == {0.0, 0.2, 0.4, 0.6, 0.8}
+    assert {c.batch_size for c in items["batch"]} == {100, 500, 1000, 1500, 2000}
+    assert {c.run for c in items["batch"]} == set(range(8))
+
+
+def test_rows_are_capped_and_a_cap_that_does_nothing_is_no_other_case() -> None:
+    assert {c.rows for c in paper.items("full", ["rcv1-like"], 5000)["batch"]} == {5000}
+    assert paper.items("full", ["ijcnn1"], 10**6) == paper.items("full", ["ijcnn1"])
+
+
+def test_twins_stand_in_for_what_is_missing() -> None:
+    some = paper.default_data("full", ["ijcnn1", "rcv1", "susy-like"])
+    assert some == ["ijcnn1", "susy-like", "real-sim-like", "rcv1"]
+
+
+def test_every_scale_has_all_items_and_methods() -> None:
+    for scale in paper.SCALES:
+        items = study.paper(scale).items
+        assert set(items) == set(paper.ITEMS)
+        assert {case.method for case in items["curves"]} == set(paper.METHODS)
+
+
+# Parts of a study.
+
+
+def test_only_selects_by_name() -> None:
+    items = paper.items("full", ["ijcnn1", "covtype", "mnist"])
+    part = select(items, ["curves:ijcnn1,covtype:lr", "momentum:mnist"])
+    assert set(part) == {"curves", "momentum"}
+    assert {(c.data, c.problem) for c in part["curves"]} == {("ijcnn1", "lr"), ("covtype", "lr")}
+    assert {c.data for c in part["momentum"]} == {"mnist"}
+    assert select(items, []) == items
+    assert {c.method for c in select(items, ["des-mg"])["alpha"]} == {"des-mg"}
+    with pytest.raises(
+        ValueError, match=r"unknown name in --only 'ijcnn': .*did you mean 'ijcnn1'"
+    ):
+        select(items, ["curves:ijcnn"])
+
+
+# A study of one's own.
+
+
+def test_the_example_is_what_its_comments_say() -> None:
+    name, items = toml.read(EXAMPLE)
+    assert name == "first study"
+    assert {item: len(cases) for item, cases in items.items()} == {"methods": 54, "momentum": 18}
+    assert {c.momentum for c in items["momentum"]} == {0.0, 0.5, 0.8}
+    assert {c.run for c in items["methods"]} == {0, 1, 2}
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "mine.toml"
+    path.write_text(text)
+    return path
+
+
+SMALL = 'data = "heart"\nproblems = ["lr"]\nmethods = ["des"]\n'
+
+
+def test_an_item_replaces_what_is_shared(tmp_path: Path) -> None:
+    text = "budget = 5\nruns = 2\n[items.a]\nrounds = 7\nseeds = [4, 9]\n[items.b]\nworkers = 3\n"
+    name, items = toml.read(written(tmp_path, SMALL + text))
+    assert name == "mine"
+    assert [(c.rounds, c.budget, c.run) for c in items["a"]] == [(7, None, 4), (7, None, 9)]
+    assert [(c.budget, c.run, c.workers) for c in items["b"]] == [(5.0, 0, 3), (5.0, 1, 3)]
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        (SMALL + "rouns = 3", "unknown key 'rouns'.*did you mean 'rounds'"),
+        (SMALL + "[items.a]\nstepsize = 3", "unknown key 'stepsize'.*did you mean 'step_size'"),
+        (SMALL, "either budget"),
+        (SMALL + "rounds = 3\nbudget = 4", "either budget"),
+        (SMALL.replace("des", "dse") + "rounds = 3", "unknown method 'dse'.*did you mean 'des'"),
+        (SMALL.replace('"lr"', '"svm"') + "rounds = 3", "unknown problem 'svm'"),
+        (SMALL + "rounds = 3\nworkers = [2, 'x']", "workers must be a whole number, got 'x'"),
+        (SMALL + "rounds = 3\nruns = 0", "runs must be a whole number of at least 1"),
+        (SMALL + "rounds = []", "rounds must be a value or a list of values"),
+        ('methods = ["des"]\nproblems = ["lr"]\nrounds = 1', "data is missing"),
+        ("data = [", "is not TOML"),
+        (SMALL + "items = 3", "items must be tables"),
+    ],
+)
+def test_a_bad_study_says_what_is_wrong(tmp_path: Path, text: str, error: str) -> None:
+    with pytest.raises(ValueError, match=error) as caught:
+        toml.read(written(tmp_path, text))
+    assert "mine.toml" in str(caught.value)
+
+
+def test_a_study_that_is_not_there() -> None:
+    with pytest.raises(ValueError, match="there is no study 'papr'"):
+        toml.read(Path("papr"))
+
+
+# A case's numbers.
+
+
+def small_split(rows: int = 300, n: int = 6, scale: float = 1.0) -> Split:
+    rng = np.random.default_rng(3)
+    X = scale * rng.standard_normal((rows, n))
+    y = np.where(X @ rng.standard_normal(n) + rng.standard_normal(rows) > 0, 1.0, -1.0)
+    facts = {"name": "d", "train_rows": 200, "test_rows": rows - 200, "n": n, "density": 1.0,
+             "generated": 1, "origin": "drawn here"}  # fmt: skip
+    return Split(Part(X[:200], y[:200]), Part(X[200:], y[200:]), facts)
+
+
+SHORT = replace(
+    CASE, data="d", workers=4, iterations=10, batch_size=20, rounds=7, budget=None, points=3
+)
+
+
+def plain(problem: str, part: Part, x: Any) -> tuple[float, float]:
+    """The regularised loss and the share of wrong signs, in plain NumPy."""
+    margin = part.y * (part.X @ x)
+    loss = {
+        "lr": np.logaddexp(0.0, -margin),
+        "nsvm": 1.0 - np.tanh(margin),
+        "lsvm": np.maximum(0.0, 1.0 - margin),
+    }[problem]
+    predicted = np.where(part.X @ x > 0, 1.0, -1.0)
+    return loss.mean() + 0.5e-6 * x @ x, np.mean(predicted != part.y)
+
+
+@pytest.mark.parametrize(
+    ("problem", "method"), [("lr", "des-mr"), ("nsvm", "des"), ("lsvm", "es-csa")]
+)
+def test_a_curve_is_that_of_minimize(problem: str, method: str) -> None:
+    split, case = small_split(), replace(SHORT, problem=problem, method=method, run=5)
+    reply = execute(case, split)
+    long = length(case, 200, 6)
+    assert [p[0] for p in reply["points"]] == sorted(due_rounds(long.rounds, 3))
+    run = minimize(
+        problem, None, (split.train.X, split.train.y), method=method, workers=4, iterations=10,
+        batch_size=20, rounds=long.rounds, seed=5, engine="threads", progress=False,
+    )  # fmt: skip
+    last = run.history[-1]
+    counts = [last[name] for name in ("round", "evaluations", "samples", "bytes_up", "bytes_down")]
+    assert reply["points"][-1][:5] == counts
+    for point, x in ((reply["points"][0], np.zeros(6)), (reply["points"][-1], run.x)):
+        train, test = plain(problem, split.train, x), plain(problem, split.test, x)
+        assert point[6:] == pytest.approx(
+            [train[0], 200 * train[1], test[0], 100 * test[1]], rel=1e-12
+        )
+
+
+def test_a_run_that_diverges_is_a_result() -> None:
+    case = replace(SHORT, method="fed-zo-sgd", step_size=1e300, problem="lsvm")
+    points = execute(case, small_split(scale=1e10))["points"]
+    assert not math.isfinite(points[-1][6])
+
+
+# The store.
+
+
+def reply_of(losses: list[float]) -> dict[str, Any]:
+    points = [
+        [t, 10_100 * t, 10_100_000 * t, 630 * t, 6300 * t, 512_345 * t, loss, 17 * t, loss, 0]
+        for t, loss in enumerate(losses)
+    ]
+    facts = {"name": "d", "train_rows": 400, "test_rows": 100, "n": 3, "density": 0.5,
+             "generated": 1, "origin": "drawn"}  # fmt: skip
+    result = {"rounds": 9, "paper_rounds_each": 0.5, "seconds": 1.5, "cpu_seconds": 1.4,
+              "wall_seconds": 1.7, "seed": 0}  # fmt: skip
+    return {"result": result, "data": facts, "points": points}
+
+
+def test_the_store_gives_back_what_it_got(tmp_path: Path) -> None:
+    losses = [0.1 + 0.2, math.inf, math.nan]
+    with Store.open(tmp_path, create=True) as store:
+        store.add({"curves": [CASE], "alpha": [CASE, SHORT]})
+        session = Session(store)
+        assert session.finish(CASE, "abacus", reply_of(losses))
+        assert not session.finish(CASE, "abacus", reply_of([1.0]))
+        assert session.finish(SHORT, "", {"error": "ValueError: no"})
+        session.leave()
+    assert [path.name for path in tmp_path.iterdir()] == [FILE]  # the log is folded in
+    with Store.open(tmp_path) as store:
+        (outcome,) = store.read("curves")
+        failed = store.read("alpha")[1]
+        assert [(i.name, i.cases, i.done, i.failed) for i in store.items()] == [
+            ("alpha", 2, 1, 1), ("curves", 1, 1, 0)
+        ]  # fmt: skip
+        assert store.cases("alpha") == [CASE, SHORT]
+        with pytest.raises(sqlite3.OperationalError):
+            store.add({"x": [CASE]})
+    assert (outcome.case, outcome.status, outcome.machine) == (CASE, "done", "abacus")
+    assert (outcome.n, outcome.generated, outcome.origin, outcome.rounds) == (3, True, "drawn", 9)
+    np.testing.assert_array_equal(outcome.curve["train_loss"], losses)
+    np.testing.assert_array_equal(outcome.curve["paper_round"], [0.0, 0.5, 1.0])
+    np.testing.assert_array_equal(outcome.curve["train_error"], [0.0, 17 / 400, 34 / 400])
+    np.testing.assert_allclose(outcome.curve["seconds"], [0.0, 0.512345, 1.02469])
+    assert (failed.status, failed.message, failed.n) == ("failed", "ValueError: no", 0)
+    assert failed.curve["round"].size == 0
+
+
+def test_csv_holds_all_of_it(tmp_path: Path) -> None:
+    with Store.open(tmp_path, create=True) as store:
+        store.add({"curves": [CASE], "alpha": [CASE]})
+        Session(store).finish(CASE, "abacus", reply_of([0.3, 0.25]))
+        cases, points = store.to_csv(tmp_path / "csv")
+    head, line = cases.read_text().splitlines()
+    row = dict(zip(head.split(","), line.split(","), strict=True))
+    assert (row["id"], row["items"], row["method"]) == (CASE.id, "alpha curves", "des-mr")
+    assert (row["rounds_done"], row["rows"], row["status"]) == ("9", "", "done")
+    table = np.genfromtxt(points, delimiter=",", names=True, dtype=None, encoding="utf-8")
+    assert table.dtype.names == ("id", *CURVE)
+    assert table["train_loss"].tolist() == [0.3, 0.25]
+
+
+def test_results_are_compact(tmp_path: Path) -> None:
+    cases = [replace(CASE, run=run) for run in range(500)]
+    rng = np.random.default_rng(0)
+    with Store.open(tmp_path, create=True) as store:
+        store.add({"curves": cases, "alpha": cases})
+        session = Session(store)
+        for case in cases:
+            session.finish(case, "abacus", reply_of(rng.random(21).tolist()))
+        session.leave()
+    assert (tmp_path / FILE).stat().st_size < 1e6  # so 2,000 cases of 21 points take 4 MB
+
+
+def test_a_snapshot_can_be_taken_while_others_write(tmp_path: Path) -> None:
+    with Store.open(tmp_path, create=True) as writer:
+        writer.add({"curves": [CASE]})
+        with Store.open(tmp_path) as reader:
+            reader.snapshot(tmp_path / "copy.sqlite")
+        with Store.open(tmp_path / "copy.sqlite") as copy:
+            assert copy.cases() == [CASE]
+
+
+def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="there are no results in"):
+        Store.open(tmp_path)
+    (tmp_path / FILE).write_text("not a database, but long enough to be looked at" * 100)
+    with pytest.raises(ValueError, match="cannot be used"):
+        Store.open(tmp_path)
+    (tmp_path / FILE).unlink()
+    with Store.open(tmp_path, create=True) as store:
+        store.query("PRAGMA user_version = 99")
+    with pytest.raises(ValueError, match="its format is 99"):
+        Store.open(tmp_path)
+
+
+def test_one_folder_holds_one_study(tmp_path: Path) -> None:
+    with Store.open(tmp_path, create=True) as store:
+        store.note("study", "paper small")
+    with pytest.raises(ValueError, match="holds the study 'paper small', not 'paper smoke'"):
+        study.run(study.paper("smoke"), tmp_path, 1)
+
+
+# Claims.
+
+
+def gone() -> int:
+    """The number of a process that is no more."""
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    return ended.pid
+
+
+def test_claims_are_exclusive_and_end_with_their_session(tmp_path: Path) -> None:
+    with Store.open(tmp_path, create=True) as store:
+        store.add({"curves": [CASE, SHORT]})
+        with Store.open(tmp_path, create=True) as other:
+            one, two = Session(store), Session(other)
+            assert (one.claim(CASE), two.claim(CASE), two.claim(SHORT)) == ("mine", "taken", "mine")
+            two.finish(SHORT, "", reply_of([1.0]))
+            assert one.claim(SHORT) == "finished"
+            two.beat()  # the other one lives: nothing changes
+            assert two.claim(CASE) == "taken"
+            one.leave()
+            assert two.claim(CASE) == "mine"
+
+
+def test_claims_of_the_dead_are_free(tmp_path: Path) -> None:
+    with Store.open(tmp_path, create=True) as store:
+        store.add({"curves": [CASE, SHORT]})
+        killed, away, here = Session(store), Session(store), Session(store)
+        assert (killed.claim(CASE), away.claim(SHORT)) == ("mine", "mine")
+        dead = claims._identity(os.getpid()) | {"pid": gone()}
+        elsewhere = {"host": "far", "pid": 1, "started": "7"}
+        for session, process, beat in ((killed, dead, time.time()), (away, elsewhere, 0.0)):
+            store.query(
+                "UPDATE sessions SET process = ?, beat = ? WHERE key = ?",
+                [json.dumps(process), beat, session._key],
+            )
+        assert here.claim(CASE) == "taken"
+        here.beat()
+        assert (here.claim(CASE), here.claim(SHORT)) == ("mine", "mine")
+        away.beat()  # taken for dead, but it was only asleep
+        assert away.finish(SHORT, "", reply_of([1.0]))
+        assert here.claim(SHORT) == "finished"
+
+
+def test_failures_are_tried_again_only_where_asked(tmp_path: Path) -> None:
+    with Store.open(tmp_path, create=True) as store:
+        store.add({"curves": [CASE, SHORT]})
+        session = Session(store)
+        session.finish(CASE, "", {"error": "no"})
+        session.finish(SHORT, "", {"error": "no"})
+        claims.forget_failures(store, [CASE])
+        assert (session.claim(CASE), session.claim(SHORT)) == ("mine", "finished")
+
+
+# Times.
+
+
+def test_measured_times_correct_the_model(tmp_path: Path) -> None:
+    others = [replace(CASE, run=1), replace(CASE, run=1, problem="nsvm")]
+    with Store.open(tmp_path, create=True) as store:
+        store.add({"curves": [CASE]})
+        assert costs.estimates(store, others) == costs.estimates(None, others)
+        Session(store).finish(CASE, "", reply_of([1.0]))  # 1.7 seconds
+        assert costs.estimates(store, others) == pytest.approx(dict.fromkeys(others, 1.7))
+
+
+def test_the_time_left_follows_the_speed_so_far() -> None:
+    status = Status({"a": 10.0, "b": 10.0, "c": 20.0}, total=3)
+    assert status.seconds_left(1) is None
+    status.finished, status.spent, status.worth = {"a"}, 5.0, 10.0
+    assert status.seconds_left(1) == pytest.approx(15.0)
+    assert status.seconds_left(2) == pytest.approx(7.5)

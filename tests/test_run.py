@@ -1,0 +1,156 @@
+"""``desopt run`` as a user types it: real processes, real files, real interrupts."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import desopt
+from desopt.data import load, train_test
+
+COMMAND = [sys.executable, "-c", "from desopt.cli.app import main; main()", "run"]
+SMALL = ("--workers", 3, "--iterations", 20, "--batch-size", 70, "--engine", "serial")
+
+
+def call(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [*COMMAND, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=120)
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data set in LIBSVM's format."""
+    random = np.random.default_rng(0)
+    X = random.standard_normal((250, 6)).round(3)
+    y = np.where(X @ random.standard_normal(6) > 0, 1, -1)
+    path = tmp_path_factory.mktemp("data") / "points"
+    lines = [
+        f"{label:+d} " + " ".join(f"{j + 1}:{v}" for j, v in enumerate(row))
+        for label, row in zip(y, X, strict=True)
+    ]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_a_run_and_its_folder(file: Path, tmp_path: Path) -> None:
+    done = call("--data", file, "--rounds", 5, "--seed", 3, *SMALL, "--out", "a", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    train, test = train_test(load(file), 3)
+    result = desopt.minimize(
+        "lr", None, (train.X, train.y), rounds=5, seed=3, workers=3, iterations=20, batch_size=70,
+        engine="serial",
+    )  # fmt: skip
+    folder = tmp_path / "a"
+    assert np.load(folder / "x.npy").tobytes() == result.x.tobytes()
+    summary = json.loads((folder / "result.json").read_text())
+    assert summary["loss"] == result.fun
+    assert summary["test_error"] == np.mean(np.sign(test.X @ result.x) != test.y)
+    assert summary["test_loss"] == pytest.approx(
+        np.logaddexp(0.0, -test.y * (test.X @ result.x)).mean() + 0.5e-6 * result.x @ result.x
+    )
+    assert f"{summary['test_error']:.6g}" in done.stdout
+    assert (folder / "history.csv").read_text().count("\n") == 6
+    assert json.loads((folder / "settings.json").read_text())["batch_size"] == 70
+    assert (folder / "curve.png").read_bytes()[:4] == b"\x89PNG"
+    assert np.array_equal(desopt.replay(folder / "run.journal"), result.x)
+
+
+def test_a_resumed_run_ends_where_one_that_never_stopped_does(file: Path, tmp_path: Path) -> None:
+    """Ctrl-C in the middle, --resume, more rounds; settings come from the folder."""
+    common = ("--data", file, *SMALL, "--eval-every", 0)
+    long = ["--rounds", 4000, *common, "--out", "b"]
+    with subprocess.Popen(
+        [*COMMAND, *map(str, long)], cwd=tmp_path, stderr=subprocess.PIPE, text=True,
+        start_new_session=True,
+    ) as process:  # fmt: skip
+        journal = tmp_path / "b" / "run.journal"
+        until = time.monotonic() + 60
+        while not (journal.exists() and journal.stat().st_size > 4000):
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        os.kill(process.pid, signal.SIGINT)
+        said = process.communicate(timeout=60)[1]
+    assert process.returncode == 130
+    assert said.count("\n") == 1
+    assert "desopt run --resume --out b" in said
+    done_before = json.loads((tmp_path / "b" / "result.json").read_text())["rounds"]
+    assert 0 < done_before < 4000
+    last = done_before + 50
+    again = call("--resume", "--out", "b", "--rounds", last, cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    whole = call("--rounds", last, *common, "--out", "c", cwd=tmp_path)
+    assert whole.returncode == 0, whole.stderr
+    ends = [(tmp_path / name / "x.npy").read_bytes() for name in "bc"]
+    assert ends[0] == ends[1]
+
+
+OWN = """
+import numpy as np
+
+def cost(x):
+    return float(((x - 1.0) ** 2).sum())
+
+def mean_cost(x, batch):
+    X, y = batch
+    return float(np.mean(np.log1p(np.exp(-y * (X @ x)))))
+"""
+
+
+def test_a_function_of_ones_own(file: Path, tmp_path: Path) -> None:
+    (tmp_path / "simulator.py").write_text(OWN)
+    arguments = ("--workers", 2, "--iterations", 30, "--batch-size", 20, "--rounds", 6)
+    own = ("--python", "simulator:cost", "--n", 4, *arguments, "--engine", "processes")
+    done = call(*own, "--jobs", 2, "--out", "d", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    summary = json.loads((tmp_path / "d" / "result.json").read_text())
+    assert summary["initial_loss"] == 4.0
+    assert summary["loss"] < 1.0
+    with_data = ("--python", "simulator:mean_cost", "--n", 6, "--data", file, *arguments)
+    done = call(*with_data, "--engine", "serial", "--out", "e", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    summary = json.loads((tmp_path / "e" / "result.json").read_text())
+    assert summary["test_loss"] < summary["initial_loss"] == pytest.approx(np.log(2))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((), "--data NAME with --loss, or --python"),
+        (("--python", "nowhere"), "module:function"),
+        (("--python", "json:dumps"), "--n N for zeros, or --x0"),
+        (("--python", "nowhere:f", "--n", "2"), "No module named 'nowhere'"),
+        (("--data", "ijcn1"), "did you mean 'ijcnn1'?"),
+        (("--resume",), "holds no run to resume"),
+        (("--data", "FILE", "--method", "dse"), "did you mean 'des'?"),
+        (("--data", "FILE", "--test-share", "1.5"), "between 0 and 1, got 1.5"),
+    ],
+)
+def test_errors_say_what_to_do(
+    arguments: tuple[str, ...], says: str, file: Path, tmp_path: Path
+) -> None:
+    real = [str(file) if a == "FILE" else a for a in arguments]
+    done = call(*real, "--out", "f", cwd=tmp_path)
+    assert done.returncode == 1
+    assert says in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert "Traceback" not in done.stderr
+
+
+def test_a_folder_is_not_overwritten(file: Path, tmp_path: Path) -> None:
+    start = ("--data", file, *SMALL, "--rounds", 2, "--out", "g")
+    assert call(*start, cwd=tmp_path).returncode == 0
+    again = call(*start, cwd=tmp_path)
+    assert again.returncode == 1
+    assert "holds a run already" in again.stderr
+    small = call("--resume", "--out", "g", "--rounds", 5000, "--max-seconds", 0.01, cwd=tmp_path)
+    assert small.stderr.startswith("desopt: batch_size 70 is outside the theory")
+    assert small.stderr.count("\n") == 1
+    other = call("--resume", "--out", "g", "--seed", 9, cwd=tmp_path)
+    assert other.returncode == 1
+    assert "--seed was 0 when this run began, got 9" in other.stderr
