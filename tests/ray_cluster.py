@@ -12,9 +12,12 @@ import secrets
 import signal
 import subprocess
 import sys
+import threading
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +54,7 @@ def load(worker: int) -> tuple[Vector, Vector]:
 
 #: Every method once, over all kinds of objectives and data.
 PROBLEMS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
-    "es": (least_squares, (X, Y), {}),
+    "es": (least_squares, (X, Y), {"step_size": 0.03}),
     "des": ("lr", (X, Y), {}),
     "des-mg": ("nsvm", (CSR, Y), {}),
     "des-mr": (least_squares, load, {}),
@@ -159,14 +162,25 @@ def fail() -> None:
 
 
 def methods() -> None:
+    """All methods, several at a time; what each puts into the object store is counted."""
     import ray
 
-    puts, put = [0], ray.put
-    ray.put = lambda value: (puts.__setitem__(0, puts[0] + 1), put(value))[1]
-    for method, (fun, data, more) in PROBLEMS.items():
-        puts[0] = 0
+    puts: Counter[int] = Counter()
+    put = ray.put
+
+    def counted(value: Any) -> Any:
+        puts[threading.get_ident()] += 1
+        return put(value)
+
+    def one(method: str) -> None:
+        fun, data, more = PROBLEMS[method]
+        before = puts[threading.get_ident()]
         result = run(fun, data, method=method, engine="ray", **more)
-        tell(method, puts=puts[0], **summary(result))
+        tell(method, puts=puts[threading.get_ident()] - before, **summary(result))
+
+    ray.put = counted
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(one, PROBLEMS))
     ray.put = put
 
 
@@ -192,30 +206,34 @@ def losses(folder: Path, victim: subprocess.Popen[bytes]) -> None:
     tell("node", warnings=[str(w.message) for w in caught], **summary(result))
 
 
-def driver(journal: str, address: str | None) -> None:
-    """A run that is killed after two rounds; the next call goes on."""
-    first = not Path(journal).exists()
-
-    def kill(row: desopt.Row) -> None:
-        if first and row["round"] == 2:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    engine = desopt.engines.Ray(address, num_cpus=None if address else 2,
-                                object_store_memory=None if address else 100_000_000)  # fmt: skip
-    result = run(least_squares, load, engine=engine, journal=journal, callbacks=[kill])
+def driver(journal: str, address: str) -> None:
+    """A run on the cluster that is killed after two rounds, or goes on; or one on its own."""
     import ray
 
-    left = len(psutil.Process().children(recursive=True))
-    tell("local" if address is None else "driver", initialised=ray.is_initialized(), left=left,
-         home=sorted(os.listdir(Path.home())), **summary(result))  # fmt: skip
+    dies = address and not Path(journal).exists()
+
+    def kill(row: desopt.Row) -> None:
+        if dies and row["round"] == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    options = {} if address else {"num_cpus": 2, "object_store_memory": 100_000_000}
+    engine = desopt.engines.Ray(address or None, **options)
+    result = run(least_squares, load, engine=engine, journal=journal, callbacks=[kill])
+    left = [process.name() for process in psutil.Process().children(recursive=True)]
+    home = os.listdir(Path.home())
+    name = "driver" if address else "local"
+    tell(name, connected=ray.is_initialized(), left=left, home=home, **summary(result))
 
 
 def drivers(folder: Path) -> None:
-    """A driver of the cluster killed and started again; then the same without a cluster."""
-    command = [sys.executable, __file__, "driver", str(folder / "journal"), ADDRESS]
-    killed = subprocess.run(command, timeout=200).returncode
-    tell("killed", code=killed)
-    subprocess.run(command, timeout=200, check=True)
+    """A driver of the cluster that is killed and started again, beside a Ray of its own."""
+    command = [sys.executable, __file__, "driver"]
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    with subprocess.Popen([*command, str(folder / "local"), ""], env=plain) as local:
+        again = [*command, str(folder / "journal"), ADDRESS]
+        tell("killed", code=subprocess.run(again).returncode)
+        subprocess.run(again, check=True)
+        tell("ended", code=local.wait())
 
 
 def main(folder: Path) -> None:
@@ -237,7 +255,7 @@ def main(folder: Path) -> None:
         tell("cluster", nodes=len(ray.nodes()))
         methods()
         losses(folder, other)
-        tell("still", initialised=ray.is_initialized())
+        tell("still", connected=ray.is_initialized())
         ray.shutdown()
         drivers(folder)
     finally:
@@ -246,6 +264,6 @@ def main(folder: Path) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1] == "driver":
-        driver(sys.argv[2], sys.argv[3] or None)
+        driver(sys.argv[2], sys.argv[3])
     else:
         main(Path(sys.argv[1]))

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from desopt.data import libsvm
+from desopt.kernels import text as kernel
 
 DATA = Path(__file__).parents[2] / "shared" / "data" / "libsvm"
 
@@ -177,7 +178,7 @@ def test_numbers_are_those_of_float(texts: list[bytes]) -> None:
 
 
 def test_what_is_too_close_to_call_is_left_to_float() -> None:
-    """Wrong roundings would be too rare for a test to meet; here is the doubt that prevents them."""
+    """A wrong rounding is too rare for a test to meet; this is the doubt that prevents it."""
     texts = [
         b"4503599627370497.5",
         b"0.4503599627370498",
@@ -187,7 +188,7 @@ def test_what_is_too_close_to_call_is_left_to_float() -> None:
     ]
     text = bytearray(b"".join(b"1 1:%s\n" % number for number in texts))
     room = libsvm._Room(len(text))
-    _, count, slows, _, _ = libsvm.kernel.lines(
+    _, count, slows, _, _ = kernel.lines(
         np.frombuffer(text, np.uint8), room.labels, room.ends, room.indices, room.values, room.slow
     )
     assert count == 5

@@ -1,5 +1,6 @@
 """Studies in real processes: killed, interrupted, shared, resumed, always with the same numbers."""
 
+import json
 import os
 import re
 import signal
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +20,7 @@ from typer.testing import CliRunner
 from desopt.cli.app import app
 from desopt.experiments import study as studies
 from desopt.experiments.execute import Split, execute
+from desopt.experiments.processes import WorkerProcess
 from desopt.experiments.store import CURVE, FILE, Outcome, Store
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs POSIX signals")
@@ -114,8 +117,10 @@ def test_two_share_a_folder_and_ctrl_c_gives_back(tmp_path: Path) -> None:
     one = suite(study, "--out", out, "--jobs", 1)
     two = suite(study, "--out", out, "--jobs", 1)
     wait_for(out, 2)
-    one.send_signal(signal.SIGINT)
+    os.killpg(one.pid, signal.SIGINT)  # a terminal sends it to all processes of the command
     _, err = finish(one, 130)
+    with Store.open(out) as store:
+        assert len(store.query("SELECT * FROM sessions")) == 1
     assert "the same command goes on" in err
     assert "Traceback" not in err
     left = ended(out)
@@ -123,6 +128,21 @@ def test_two_share_a_folder_and_ctrl_c_gives_back(tmp_path: Path) -> None:
     text, _ = finish(two)
     assert "8 of 8 cases are done" in text
     assert_true(results(out), 8)
+
+
+def test_a_process_does_not_outlive_the_one_that_started_it(tmp_path: Path) -> None:
+    (case,) = studies.from_toml(study_of(tmp_path, 1, 10**9)).cases
+    process = WorkerProcess()
+    popen = process._popen
+    assert popen.stdin is not None
+    popen.stdin.write(json.dumps(asdict(case)) + "\n")
+    popen.stdin.flush()
+    assert "Python" in process._hello()
+    time.sleep(0.5)  # it is at work, for hours
+    assert popen.poll() is None
+    popen.stdin.close()  # as the system does when this process is killed
+    assert popen.wait(timeout=60) == 0
+    process.close()
 
 
 def test_a_process_that_dies_is_replaced(tmp_path: Path) -> None:

@@ -237,10 +237,10 @@ def test_a_single_case_and_an_own_study(tmp_path: Path) -> None:
     assert written.claims == []
 
     own = [outcome(case(workers=w, run=r), end=0.2 + w / 100) for w in (2, 5) for r in (0, 1)]
-    packed = packing.pack(one_item("by/workers", own))
+    packed = packing.pack(one_item("by/size", own))
     assert [v["label"] for v in packed["items"][0]["variants"]] == ["M = 2", "M = 5"]
-    (plan,) = figures.planned(one_item("by/workers", own))
-    assert plan.name == "by-workers-training-loss"
+    (plan,) = figures.planned(one_item("by/size", own))
+    assert plan.name == "by-size-training-loss"
 
 
 # Tables and claims.

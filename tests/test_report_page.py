@@ -158,5 +158,8 @@ def test_a_phone_needs_no_scrolling_to_the_side(browser: Any, address: str, widt
 def test_a_single_case(browser: Any, single: str) -> None:
     open_page(browser, single)
     assert len(browser.execute_script(CURVES)) == 1
+    selects = browser.find_elements("css selector", "#controls select")
+    assert len(selects) == 4
+    assert not any(select.is_displayed() for select in selects)  # there is nothing to choose
     assert browser.execute_script("return document.getElementById('profiles')") is None
     assert complaints(browser) == []

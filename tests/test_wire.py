@@ -256,8 +256,8 @@ def huge(name: str) -> bytes:
     billion = struct.pack("<I", 10**9)
     bomb = struct.pack("<I", 2**32 - 1) + snapshot[28:-4]
     meta = b'{"plain": {"round": 3}, "arrays": {"x": 1000000000, "m": 2}}'
-    claims = struct.pack("<I", len(meta)) + meta + zlib.compress(bytes(10**7))
-    body = struct.pack("<I", 51) + snapshot[28:79] + zlib.compress(bytes(10**7))
+    claims = struct.pack("<I", len(meta)) + meta + zlib.compress(bytes(2 * 10**6))
+    body = struct.pack("<I", 51) + snapshot[28:79] + zlib.compress(bytes(2 * 10**6))
     return {
         "rounds": changed(update, 24, bytes(4)),
         "payload": changed(update, 28, billion),
@@ -343,6 +343,25 @@ def test_claims_cost_no_memory(name: str) -> None:
     tracemalloc.stop()
     assert peak < 300_000
     assert replica.state is before
+
+
+def test_names_in_a_snapshot_are_few_and_their_sizes_right() -> None:
+    n = 10_000
+    replica = Replica(DES(iterations=12), n, 8, RUN)
+
+    def snapshot(arrays: dict[str, int]) -> bytes:
+        meta = json.dumps({"plain": {"round": 3}, "arrays": arrays}).encode()
+        body = struct.pack("<I", len(meta)) + meta + zlib.compress(bytes(16 * n))
+        return wire.seal(wire.SNAPSHOT, RUN, 3, DIGEST, body)
+
+    with pytest.raises(WireError, match="8214 bytes of names; 4096 are allowed"):
+        replica.follow(snapshot({"x" * 8160: 2 * n, "m": 3}))
+    tracemalloc.start()
+    with pytest.raises(WireError, match="other fields or sizes"):  # each a copy of all there is
+        replica.follow(snapshot({f"{i}": 2 * n if i % 2 == 0 else -2 * n for i in range(250)}))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 300_000
 
 
 GOOD: dict[str, Any] = {

@@ -26,6 +26,9 @@ from cryptography.hazmat.primitives import serialization as keys
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+import desopt
+from desopt.journal import read
+
 APP = Path(__file__).resolve().parent
 HOST = "127.0.0.1"
 NODES, ROUNDS, N = 3, 6, 500
@@ -207,8 +210,6 @@ def free_port() -> int:
 
 def rows_of(journal: Path) -> list[Any]:
     """The rounds that are in the journal by now."""
-    from desopt.journal import read
-
     if not journal.exists():
         return []
     with warnings.catch_warnings(action="ignore"):  # a record that is being written
@@ -232,7 +233,6 @@ def watch(process: subprocess.Popen[bytes], journal: Path) -> None:
 
 
 def main() -> None:
-    import desopt
     from logistic import SETTINGS
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))

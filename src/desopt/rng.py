@@ -53,7 +53,7 @@ class Purpose(IntEnum):
     EVALUATION = 4
     USER = 5
     DATA = 6
-    PARTICIPATION = 6
+    PARTICIPATION = 7
 
 
 @dataclass(frozen=True, slots=True)

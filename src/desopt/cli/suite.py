@@ -29,7 +29,7 @@ methods: a comma means or, a colon means and; it may be given several times.
 
 
 def suite(
-    study: Annotated[str, typer.Argument(metavar="STUDY", help="paper, or a TOML file.")],
+    study: Annotated[str, typer.Argument(metavar="STUDY", help="paper, or a TOML file.")] = "paper",
     scale: Annotated[
         str, typer.Option(help="Of paper: smoke (seconds), small (minutes) or full (as printed).")
     ] = "small",

@@ -13,8 +13,9 @@ import os
 import secrets
 import time
 import warnings
-from collections.abc import Container, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Container, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, count, zip_longest
 from pathlib import Path
 from typing import Any
@@ -31,13 +32,22 @@ from desopt.types import Answer, EngineError, FloatArray, Task
 
 try:
     import ray
-    from ray.exceptions import GetTimeoutError, RayError
+    from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayError
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 except ImportError as error:
     raise ImportError("engine 'ray' needs Ray: pip install 'desopt[ray]'") from error
 
 #: Seconds for an actor to start, import the package and fetch its data.
 _START_LIMIT = 300.0
+
+#: Seconds before an actor that cannot be reached is called again.
+_PAUSE = 0.5
+
+
+@dataclass
+class _Call:
+    again: Callable[[], Any]
+    ref: Any
 
 
 class Ray:
@@ -83,7 +93,7 @@ class Ray:
         self._members = [range(group, job.workers, groups) for group in range(groups)]
         self._nodes = [nodes[group % len(nodes)] for group in range(groups)]
         self._packed = self._pack()
-        self._loading: dict[int, Any] = {}
+        self._loading: dict[int, _Call] = {}
         self._actors = [None] * groups
         for group in range(groups):
             self._spawn(group)
@@ -179,7 +189,7 @@ class Ray:
         node = NodeAffinitySchedulingStrategy(self._nodes[group], soft=True)
         actor = ray.remote(Group).options(num_cpus=0, scheduling_strategy=node).remote()
         self._actors[group] = actor
-        self._loading[group] = actor.load.remote(*self._packed[group])
+        self._loading[group] = self._call(group, "load", *self._packed[group])
 
     # --- a round -----------------------------------------------------------------------------
 
@@ -207,41 +217,29 @@ class Ray:
     def _ask(self, verb: str, groups: dict[int, list[int]]) -> None:
         """One call to each group; what comes back goes to the server."""
         assert self._server is not None
+        self._reason = "gave answers that were refused"
         began = time.monotonic()
         calls = {
-            group: getattr(self._actors[group], verb).remote(
-                self._server.message_for(group), workers
-            )
+            group: self._call(group, verb, self._server.message_for(group), workers)
             for group, workers in groups.items()
         }
-        self._reason = "gave answers that were refused"
         for group, call in calls.items():
             limit = None
             if self.timeout is not None:
-                spent = time.monotonic() - began
-                limit = max(0.0, self.timeout * len(groups[group]) - spent)
+                limit = began + self.timeout * len(groups[group])
             for reply in self._reply(group, call, limit) or ():
                 if reply[:1] == messages.ERROR:
                     raise messages.unpack_error(reply)
                 self._server.receive(group, reply)
 
-    def _reply(self, group: int, call: Any, limit: float | None) -> Any:
-        """What the call returns; None where its actor was lost or hangs, and was replaced."""
-        try:
-            return ray.get(call, timeout=limit)
-        except GetTimeoutError:
-            self._replace(group, "gave no answer in time")
-        except RayError as error:
-            self._replace(group, f"died ({type(error).__name__})")
-        return None
-
-    def _await_loaded(self, groups: dict[int, list[int]]) -> None:
+    def _await_loaded(self, groups: Iterable[int]) -> None:
         """Wait for those of the groups whose actors are still starting."""
         for group in groups:
             for _ in range(self.attempts):
                 if group not in self._loading:
                     break
-                reply = self._reply(group, self._loading[group], _START_LIMIT)
+                limit = time.monotonic() + _START_LIMIT
+                reply = self._reply(group, self._loading[group], limit)
                 if reply is not None and reply[:1] == messages.ERROR:
                     raise messages.unpack_error(reply)
                 if reply is not None:
@@ -251,12 +249,31 @@ class Ray:
                     f"an actor {self._reason} before it was ready, in {self.attempts} attempts"
                 )
 
+    def _call(self, group: int, verb: str, *arguments: Any) -> _Call:
+        method = getattr(self._actors[group], verb)
+        return _Call(partial(method.remote, *arguments), method.remote(*arguments))
+
+    def _reply(self, group: int, call: _Call, limit: float | None) -> Any:
+        """What the call returns; None where its actor was lost or hangs, and was replaced."""
+        while True:
+            left = None if limit is None else max(0.0, limit - time.monotonic())
+            try:
+                return ray.get(call.ref, timeout=left)
+            except ActorUnavailableError:  # until it is back, or Ray knows that it is lost
+                time.sleep(_PAUSE)
+                call.ref = call.again()
+            except GetTimeoutError:
+                return self._replace(group, "gave no answer in time")
+            except RayError as error:
+                return self._replace(group, f"died ({type(error).__name__})")
+
     def _replace(self, group: int, reason: str) -> None:
         """Put a new actor in the place of one that is lost or hangs; its work is done again."""
         assert self._server is not None
         members = self._members[group]
+        names = ", ".join([*map(str, members[:5]), *["..."][: len(members) > 5]])
         warnings.warn(
-            f"the actor of workers {members[0]}, ..., {members[-1]} {reason}; it was replaced and "
+            f"the actor of worker{'s' * (len(members) > 1)} {names} {reason}; it was replaced and "
             "what it was doing is done again",
             RuntimeWarning,
             stacklevel=2,

@@ -41,6 +41,7 @@ class Display:
 
     def _picture(self, status: Status) -> Any:
         from rich.console import Group
+        from rich.padding import Padding
         from rich.progress_bar import ProgressBar
         from rich.text import Text
 
@@ -49,7 +50,7 @@ class Display:
         ended = status.done + status.failed
         return Group(
             Text(self._line(status)),
-            ProgressBar(total=max(1, status.total), completed=ended, width=60),
+            Padding(ProgressBar(total=max(1, status.total), completed=ended, width=60), 0),
             *(Text(f"  {case.label}  {duration(now - at)}", style="dim") for case, at in running),
         )
 

@@ -1,0 +1,142 @@
+"""What a round costs on Ray besides the work: ours, bare calls, and the dense exchange.
+
+Ten workers that do nothing. *Bare*: ten actors, one call each with no arguments and no result.
+*Ours*: the engine with ten actors, and with one per CPU. *Dense*: ten actors that are given x,
+stored once a round, and return n numbers each. They take turns in one run; medians. Bytes are
+those of the messages, or of the arrays, in a round; what Ray wraps around them is not counted.
+
+    python benchmarks/ray_overhead.py
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import numpy as np
+import ray
+
+from desopt.algorithms.base import Form, Settings, unmoved
+from desopt.data import as_shards
+from desopt.engines import Job
+from desopt.engines.base import cores
+from desopt.engines.ray import Ray
+from desopt.objectives.functions import PythonObjective
+from desopt.types import Answer, FloatArray, Task
+
+WORKERS, ITERATIONS = 10, 500
+SIZES = (10_000, 47_236, 1_000_000)
+ROUNDS, WANTED = 60, 1.3
+
+
+@dataclass(frozen=True)
+class Still:
+    round: int
+    x: FloatArray
+
+
+@dataclass(frozen=True, kw_only=True)
+class Idle(Settings):
+    """A method whose workers answer at once with K zero bits, which change nothing."""
+
+    name: str = "idle"
+    form = Form(bits=ITERATIONS)
+
+    def init(self, x0: FloatArray) -> Still:
+        return Still(0, x0)
+
+    def plan(self, state: Still) -> Task:
+        return Task(state.round, state.x)
+
+    def work(self, task: Task, local: Any, worker: int) -> Answer:
+        return Answer(worker, bytes(self.form.size))
+
+    def merge(self, state: Still, answers: Any) -> Still:
+        return unmoved(state)
+
+
+class Bare:
+    def call(self) -> None:
+        pass
+
+    def exchange(self, x: FloatArray) -> FloatArray:
+        return x.copy()
+
+
+@contextmanager
+def idle_rounds(jobs: int, n: int) -> Iterator[Callable[[], tuple[int, int]]]:
+    """A function that does one round on so many actors, and says its bytes up and down."""
+    engine, algorithm = Ray(jobs=jobs), Idle(iterations=ITERATIONS)
+    state = algorithm.init(np.random.default_rng(0).standard_normal(n))
+
+    def one() -> tuple[int, int]:
+        nonlocal state
+        state = algorithm.merge(state, engine.round(algorithm.plan(state)))
+        engine.follow(state)
+        return engine.traffic()
+
+    try:
+        engine.start(Job(algorithm, PythonObjective(np.sum), as_shards(None, WORKERS, 0), 1, 0, n))
+        engine.follow(state)
+        yield one
+    finally:
+        engine.close()
+
+
+def milliseconds(actions: dict[str, Callable[[], object]]) -> dict[str, float]:
+    """The median of each; they take turns, so that all see the same machine."""
+    times: dict[str, list[float]] = {name: [] for name in actions}
+    for turn in range(ROUNDS + 3):
+        for name, action in actions.items():
+            began = time.perf_counter()
+            action()
+            if turn >= 3:
+                times[name].append(1e3 * (time.perf_counter() - began))
+    return {name: median(values) for name, values in times.items()}
+
+
+def measure(n: int, actors: list[Any]) -> None:
+    x = np.random.default_rng(0).standard_normal(n)
+
+    def dense() -> None:
+        stored = ray.put(x)
+        ray.get([actor.exchange.remote(stored) for actor in actors])
+
+    def bare() -> None:
+        ray.get([actor.call.remote() for actor in actors])
+
+    with idle_rounds(WORKERS, n) as ten, idle_rounds(cores(), n) as few:
+        found = milliseconds({"bare": bare, "ten": ten, "few": few, "dense": dense})
+        up, down = ten()
+        few_up, few_down = few()
+    array = 8 * n * WORKERS
+    print(f"n = {n:,}")
+    print(f"  {'ten bare calls':24} {found['bare']:8.1f} ms")
+    for label, name, sent in (
+        ("ours, ten actors", "ten", (up, down)),
+        (f"ours, {cores()} actors", "few", (few_up, few_down)),
+        ("dense exchange", "dense", (array, array)),
+    ):
+        ratio = found[name] / found["bare"]
+        print(f"  {label:24} {found[name]:8.1f} ms {ratio:6.2f} x  {sent[0]:12,} B up "
+              f"{sent[1]:12,} B down", flush=True)  # fmt: skip
+    if n == min(SIZES):
+        verdict = "holds" if found["ten"] <= WANTED * found["bare"] else "FAILS"
+        print(f"  at most {WANTED} x ten bare calls: {verdict}")
+
+
+def main() -> None:
+    ray.init(address="local", include_dashboard=False, log_to_driver=False,
+             object_store_memory=1_000_000_000)  # fmt: skip
+    actors = [ray.remote(Bare).options(num_cpus=0).remote() for _ in range(WORKERS)]
+    for n in SIZES:
+        measure(n, actors)
+    ray.shutdown()
+
+
+if __name__ == "__main__":
+    main()

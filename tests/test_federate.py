@@ -1,0 +1,459 @@
+"""A federation finds the bits of a serial run, whoever comes, goes, fails or is late."""
+
+import importlib.util
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import desopt
+from desopt import journal, wire
+
+pytest.importorskip("flwr", reason="Flower is not installed: pip install 'desopt[flower]'")
+
+from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
+from flwr.supercore.task_identity import TaskIdentity
+
+from desopt.algorithms import restore
+from desopt.data import as_shards
+from desopt.engines import Job
+from desopt.federate import client_app, server_app
+from desopt.objectives import LinearModel
+
+N, WORKERS, ROUNDS = 40, 3, 6
+SETTINGS: dict[str, Any] = {
+    "iterations": 20, "batch_size": 8, "step_size": 0.5, "seed": 5, "mixture": 4,
+}  # fmt: skip
+_RNG = np.random.default_rng(3)
+_TRUTH = _RNG.standard_normal(N)
+
+
+def shard(worker: int) -> tuple[Any, Any]:
+    X = np.random.default_rng(worker).standard_normal((30 + worker, N))
+    return X, np.sign(X @ _TRUTH)
+
+
+def load_shard(config: Mapping[str, Any]) -> tuple[Any, Any]:
+    return shard(config["partition-id"])
+
+
+def serial(workers: int = WORKERS, **more: Any) -> desopt.Result:
+    shards = [shard(worker) for worker in range(workers)]
+    return desopt.minimize(
+        "lr", np.zeros(N), shards, engine="serial", progress=False,
+        **({"rounds": ROUNDS, "eval_every": 1} | SETTINGS | more),
+    )  # fmt: skip
+
+
+class Loopback:
+    """A grid without processes: the real messages, contexts and ClientApp, in this thread.
+
+    ``mishap(node, round)`` says what happens to a message: "" nothing, "late" it is answered
+    when the next one has been pushed, "lost" it is never answered and expires, "gone" the node
+    dies with it and comes back without memory.
+    """
+
+    def __init__(self, workers: int = WORKERS, app: Any = None) -> None:
+        self.app = app or client_app("lr", load_shard)
+        self.contexts = {10 + w: context(10 + w, w) for w in range(workers)}
+        self.absent: set[int] = set()
+        self.mishap: Callable[[int, int], str] = lambda node, round: ""
+        self.sent: list[tuple[int, int, Any]] = []  # node, round, what
+        self._replies: dict[str, Message] = {}
+        self._late: dict[str, Message] = {}
+        self._lost: dict[str, Message] = {}
+
+    def get_node_ids(self) -> list[int]:
+        return [node for node in self.contexts if node not in self.absent]
+
+    def push_messages(self, messages: list[Message]) -> list[str]:
+        for message in messages:
+            id, node = f"m{len(self.sent)}", message.metadata.dst_node_id
+            message.metadata.__dict__["_message_id"] = id
+            round = int(message.metadata.group_id)
+            self._replies |= self._late
+            self._late = {}
+            mishap = self.mishap(node, round)
+            self.sent.append((node, round, message.content["desopt"]))
+            if mishap == "gone":
+                self.contexts[node].state = RecordDict()
+                self._replies[id] = Message(Error(5, "gone"), reply_to=message)
+            elif mishap == "lost":
+                self._lost[id] = message
+            else:
+                box = self._late if mishap == "late" else self._replies
+                box[id] = self._work(node, message)
+        return [f"m{len(self.sent) - len(messages) + i}" for i in range(len(messages))]
+
+    def _work(self, node: int, message: Message) -> Message:
+        try:
+            reply: Message = self.app(message, self.contexts[node])
+            return reply
+        except Exception as error:
+            return Message(Error(2, f"{type(error).__name__}: {error}"), reply_to=message)
+
+    def pull_messages(self, ids: list[str]) -> list[Message]:
+        for id, message in list(self._lost.items()):
+            if message.metadata.created_at + message.metadata.ttl < time.time():
+                self._replies[id] = Message(Error(3, "expired"), reply_to=self._lost.pop(id))
+        return [self._replies.pop(id) for id in ids if id in self._replies]
+
+
+def context(node: int, worker: int) -> Context:
+    return Context(1, node, {"partition-id": worker}, RecordDict(), {})
+
+
+@pytest.fixture(autouse=True)
+def _identity(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A message carries who made it, which Flower tells each of its own processes."""
+    for name in ("_run_id", "_node_id", "_task_id"):
+        monkeypatch.setattr(TaskIdentity, name, 1)
+
+
+def federated(grid: Loopback, workers: int = WORKERS, **more: Any) -> desopt.Result:
+    """The result of a run on this grid, through the ServerApp."""
+    found: list[desopt.Result] = []
+    settings = {"rounds": ROUNDS, "poll": 1e-6, "progress": False} | SETTINGS | more
+    app = server_app("lr", n=N, workers=workers, finished=found.append, **settings)
+    run(app, grid)
+    return found[0]
+
+
+def run(app: Any, grid: Any, config: Any = None) -> None:
+    """What Flower does with a ServerApp."""
+    app(grid, Context(1, 0, {}, RecordDict(), config or {}))
+
+
+def who_answered(path: Path) -> list[list[int]]:
+    return [[a.worker for a in answers] for answers in journal.read(path).answers]
+
+
+def kinds(grid: Loopback) -> list[bytes]:
+    return [order["message"][1:2] for _, _, order in grid.sent]
+
+
+# --- the same bits ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["des-mr", "fed-zo-sgd", "es-csa"])
+def test_a_federation_finds_the_bits_and_losses_of_a_serial_run(method: str) -> None:
+    more: dict[str, Any] = {"method": method, "population": 8}
+    found, expected = federated(Loopback(), **more), serial(**more)
+    assert found.x.tobytes() == expected.x.tobytes()
+    assert found.initial_fun == expected.initial_fun
+    for column in ("loss", "evaluations", "samples", "answers"):
+        assert found.history[column].tolist() == expected.history[column].tolist()
+
+
+def test_what_travels_is_the_answers_and_not_x() -> None:
+    grid = Loopback()
+    history = federated(grid).history
+    up = WORKERS * (3 + 48 + 48)  # 20 bits, a frame; a total
+    down = WORKERS * (40 + WORKERS * (4 + 3))
+    assert np.diff(history["bytes_up"]).tolist() == [up] * (ROUNDS - 1)
+    assert np.diff(history["bytes_down"]).tolist() == [down] * (ROUNDS - 1)
+    assert set(kinds(grid)) == {wire.UPDATE}
+    described = [bool(order["description"]) for _, _, order in grid.sent]
+    assert described == [True] * WORKERS + [False] * (len(grid.sent) - WORKERS)
+    assert len(grid.sent) == (ROUNDS + 1) * WORKERS  # the loss costs no message but the last
+    assert [order["work"] for _, _, order in grid.sent][-WORKERS:] == [False] * WORKERS
+
+
+def test_the_state_on_a_node_does_not_grow() -> None:
+    sizes = []
+    for rounds in (2, 12):
+        grid = Loopback()
+        federated(grid, rounds=rounds)
+        record: Any = grid.contexts[10].state["desopt"]
+        sizes.append(record.count_bytes())
+    assert sizes[1] < 1.3 * sizes[0] < 1.3 * (2 * 8 * N + 1_500)
+
+
+def test_participation_asks_whom_a_serial_run_asks(tmp_path: Path) -> None:
+    path, grid = tmp_path / "run.journal", Loopback(10)
+    more: dict[str, Any] = {"participation": 0.3, "rounds": 9}
+    found = federated(grid, 10, journal=path, eval_every=0, **more)
+    assert found.x.tobytes() == serial(10, eval_every=0, **more).x.tobytes()
+    assert all(len(workers) == 3 for workers in who_answered(path))
+    assert len({tuple(workers) for workers in who_answered(path)}) > 3
+
+
+def test_a_start_that_is_not_zero_is_sent_once() -> None:
+    grid, x0 = Loopback(), np.linspace(-1, 1, N)
+    found: list[desopt.Result] = []
+    settings: dict[str, Any] = SETTINGS | {"rounds": 3, "workers": WORKERS, "poll": 1e-6}
+    run(server_app("lr", x0, finished=found.append, **settings), grid)
+    shards = [shard(worker) for worker in range(WORKERS)]
+    expected = desopt.minimize("lr", x0, shards, engine="serial", rounds=3, **SETTINGS)
+    assert found[0].x.tobytes() == expected.x.tobytes()
+    assert kinds(grid).count(wire.SNAPSHOT) == WORKERS
+
+
+# --- nodes that come and go ------------------------------------------------------------------
+
+
+def test_a_node_that_dies_and_forgets_is_brought_back_by_replay() -> None:
+    grid = Loopback()
+    died: list[int] = []
+
+    def mishap(node: int, round: int) -> str:
+        if (node, round) in {(11, 3), (12, 5)} and node not in died:
+            died.append(node)
+            return "gone"
+        return ""
+
+    grid.mishap = mishap
+    found = federated(grid)
+    assert died == [11, 12]
+    assert found.x.tobytes() == serial().x.tobytes()
+    assert set(kinds(grid)) == {wire.UPDATE}, "answers, not x"
+    again = [order for node, round, order in grid.sent if (node, round) == (11, 3)]
+    assert len(again[1]["message"]) - len(again[0]["message"]) == 2 * (4 + WORKERS * (4 + 3))
+
+
+def test_a_node_that_forgets_unnoticed_says_so() -> None:
+    grid = Loopback()
+
+    def mishap(node: int, round: int) -> str:
+        if (node, round) == (12, 2) and len(grid.contexts[12].state):
+            grid.contexts[12].state = RecordDict()
+        return ""
+
+    grid.mishap = mishap
+    first = federated(grid)
+    assert first.x.tobytes() == serial().x.tobytes()
+
+
+def test_a_late_node_catches_up_and_replay_is_exact(tmp_path: Path) -> None:
+    path, grid = tmp_path / "run.journal", Loopback()
+    grid.absent = {12}
+
+    def come(row: Any) -> None:
+        if row["round"] == 3:
+            grid.absent = set()
+
+    found = federated(grid, journal=path, min_answers=2, min_nodes=2, callbacks=[come])
+    answered = who_answered(path)
+    assert answered[:3] == [[0, 1]] * 3
+    assert set(map(tuple, answered[3:])) <= {(0, 1), (0, 2), (1, 2), (0, 1, 2)}
+    assert any(2 in workers for workers in answered[3:])
+    assert desopt.replay(path).tobytes() == found.x.tobytes()
+    assert found.x.tobytes() == by_hand(path).tobytes()
+
+
+def by_hand(path: Path, load: Callable[[int], Any] = shard) -> Any:
+    """x after the journal's rounds, from plan, work and merge alone; the answers must be equal."""
+    contents = journal.read(path)
+    config = contents.header["config"]
+    algorithm, objective = restore(config["method"]), LinearModel("lr")
+    shards = objective.prepare(as_shards([load(w) for w in range(WORKERS)], WORKERS, 0))
+    seed = config["method"]["seed"]
+    job = Job(algorithm, objective, shards, config["batch_size"], seed, config["n"])
+    state = algorithm.init(np.zeros(config["n"]))
+    for answers in contents.answers:
+        task = algorithm.plan(state)
+        mine = [job.work(task, answer.worker) for answer in answers]
+        assert [a.payload for a in mine] == [a.payload for a in answers]
+        state = algorithm.merge(state, mine)
+    return state.x
+
+
+def test_a_round_closes_at_its_deadline_without_the_slow(tmp_path: Path) -> None:
+    path, grid = tmp_path / "run.journal", Loopback()
+    grid.mishap = lambda node, round: "late" if node == 12 and round < 4 else ""
+    found = federated(grid, journal=path, deadline=0.2, eval_every=0)
+    answered = who_answered(path)
+    assert [0, 1] in answered
+    assert answered[-1] == [0, 1, 2]
+    assert found.x.tobytes() == by_hand(path).tobytes() == desopt.replay(path).tobytes()
+
+
+def test_a_round_that_nobody_answers_counts_and_changes_nothing(tmp_path: Path) -> None:
+    path, grid = tmp_path / "run.journal", Loopback()
+    grid.mishap = lambda node, round: "lost" if round == 2 else ""
+    found = federated(grid, journal=path, deadline=0.3)
+    answered = who_answered(path)
+    assert answered[2] == []
+    assert np.isnan(found.history["loss"][1])
+    assert found.x.tobytes() == by_hand(path).tobytes()
+
+
+def test_a_server_that_starts_again_goes_on(tmp_path: Path) -> None:
+    path, grid = tmp_path / "run.journal", Loopback()
+
+    def die(row: Any) -> None:
+        if row["round"] == 3:
+            raise RuntimeError("killed")
+
+    with pytest.raises(RuntimeError, match="killed"):
+        federated(grid, journal=path, callbacks=[die])
+    assert len(journal.read(path).rows) == 3
+    found = federated(grid, journal=path)
+    assert found.x.tobytes() == serial().x.tobytes()
+    assert found.history["loss"].tolist() == serial().history["loss"].tolist()
+    assert len(who_answered(path)) == ROUNDS
+
+
+# --- what is refused -------------------------------------------------------------------------
+
+
+def test_an_app_that_fails_ends_the_run_or_is_left_out(tmp_path: Path) -> None:
+    def load(config: Mapping[str, Any]) -> tuple[Any, Any]:
+        if config["partition-id"] == 1:
+            raise OSError("no such disk")
+        return load_shard(config)
+
+    grid = Loopback(app=client_app("lr", load))
+    with pytest.raises(desopt.EngineError, match=r"node 11 failed 3 times(.|\n)*no such disk"):
+        federated(grid)
+    path = tmp_path / "run.journal"
+    federated(grid, journal=path, min_answers=2)
+    assert who_answered(path) == [[0, 2]] * ROUNDS
+
+
+def test_apps_of_different_objectives_do_not_work_together() -> None:
+    with pytest.raises(desopt.EngineError, match="make both apps with the same objective"):
+        federated(Loopback(app=client_app("lsvm", load_shard)))
+
+
+def test_a_worker_has_one_node(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path, grid = tmp_path / "run.journal", Loopback()
+    grid.contexts[13] = context(13, 1)
+    found = federated(grid, journal=path)
+    assert found.x.tobytes() == serial().x.tobytes()
+    assert "node 13 is left out" in caplog.text
+    assert "worker 1" in caplog.text
+
+
+def test_strange_reports_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    grid = Loopback()
+    honest = grid.app
+    grid.contexts[9] = context(9, 0)
+    said: Iterator[ConfigRecord] = iter(
+        [
+            ConfigRecord({"worker": 7, "messages": [b"x"]}),
+            ConfigRecord({"worker": 0, "messages": [b"x"] * 3}),
+            ConfigRecord({"worker": "0", "messages": [b"x"]}),
+            ConfigRecord({"worker": 0}),
+        ]
+    )
+
+    def app(message: Message, where: Context) -> Message:
+        if where.node_id != 9:
+            reply: Message = honest(message, where)
+            return reply
+        return Message(RecordDict({"desopt": next(said, ConfigRecord())}), reply_to=message)
+
+    grid.app = app
+    assert federated(grid).x.tobytes() == serial().x.tobytes()
+    assert caplog.text.count("node 9 is left out") >= 4
+
+
+def test_arguments_are_checked() -> None:
+    with pytest.raises(TypeError, match=r"unknown settings \['round'\]; there are .*deadline"):
+        server_app("lr", n=3, round=5)
+    with pytest.raises(ValueError, match="either x0"):
+        server_app("lr")
+    with pytest.raises(ValueError, match="min_answers must be at least 1"):
+        run(server_app("lr", n=3, min_answers=0), Loopback())
+    grid = Loopback()
+    grid.contexts[10].node_config = {}
+    with pytest.raises(desopt.EngineError, match="--node-config 'partition-id=NUMBER'"):
+        federated(grid)
+
+
+def test_a_runs_configuration_comes_first() -> None:
+    found: list[desopt.Result] = []
+    app = server_app("lr", n=N, workers=WORKERS, finished=found.append, poll=1e-6, **SETTINGS)
+    run(app, Loopback(), {"rounds": 2, "step-size": 0.25, "of-the-user": 1})
+    expected = serial(rounds=2, step_size=0.25)
+    assert found[0].x.tobytes() == expected.x.tobytes()
+
+
+# --- the real thing: SuperLink, SuperNodes, TLS, keys ----------------------------------------
+
+EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "federation"
+
+
+def example() -> Any:
+    """The example's script as a module."""
+    spec = importlib.util.spec_from_file_location("federation_example", EXAMPLE / "run.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def until(true: Callable[[], bool], what: str, seconds: float = 150) -> None:
+    limit = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < limit, f"{what}: not in {seconds:g} seconds"
+        time.sleep(0.3)
+
+
+@pytest.mark.timeout(600)
+def test_a_deployment_with_nodes_that_die_return_and_join_late(tmp_path: Path) -> None:
+    """While the killed node waits for the SuperLink to notice, the example runs undisturbed."""
+    code, path = example(), tmp_path / "run.journal"
+    for worker in range(3):
+        X, y = code.make_shard(worker)
+        np.savez(tmp_path / f"node-{worker}.npz", X=X, y=y)
+    (tmp_path / "other").mkdir()
+    code.write_certificates(tmp_path / "other")
+    code.write_key(tmp_path / "stranger.key")
+
+    def answered() -> list[tuple[int, ...]]:
+        return [tuple(w) for w in who_answered(path)] if path.exists() else []
+
+    with code.Deployment(tmp_path) as deployment:
+
+        def start(worker: int) -> None:
+            deployment.start_node(f"node-{worker}", worker, tmp_path / f"node-{worker}.npz")
+
+        def activated() -> int:
+            return int(deployment.log("superlink").count("Activated node_id"))
+
+        deployment.register("node-0", "node-1", "node-2")
+        data = tmp_path / "node-2.npz"
+        deployment.start_node("stranger", 2, data)
+        deployment.start_node("misled", 2, data, key="node-2.key", ca="other/ca.pem")
+        start(0)
+        start(1)
+        deployment.run(
+            EXAMPLE,
+            f'rounds=1000 min-answers=2 min-nodes=2 deadline=60.0 journal="{path}"',
+        )
+        until(lambda: (0, 1) in answered(), "a round of two nodes")
+        assert activated() == 2, "neither a stranger nor one who asks another authority gets in"
+        assert "CERTIFICATE_VERIFY_FAILED" in deployment.log("misled")
+        assert deployment.processes["stranger"].wait(60) != 0
+
+        deployment.stop("node-1", signal.SIGKILL)
+        whole = subprocess.Popen(
+            [sys.executable, str(EXAMPLE / "run.py")], stdout=subprocess.PIPE, text=True
+        )
+        start(2)
+        until(lambda: (0, 2) in answered(), "a round with the late node")
+
+        def back() -> bool:
+            if activated() == 4:
+                return True
+            if "node-1" not in deployment.processes or deployment.processes["node-1"].poll():
+                start(1)
+            return False
+
+        until(back, "the killed node is let in again")
+        deployment.stop("node-0")
+        until(lambda: (1, 2) in answered(), "a round with the node that was killed")
+        output, _ = whole.communicate(timeout=300)
+    assert desopt.replay(path).tobytes() == by_hand(path, code.make_shard).tobytes()
+    assert whole.returncode == 0, output
+    assert output.count("bytes up") == code.ROUNDS
+    assert "same bits as the serial run: True" in output
