@@ -49,6 +49,12 @@ def least_squares(x: Vector, batch: Any) -> float:
 
 
 def load(worker: int) -> tuple[Vector, Vector]:
+    notes = os.environ.get("RAY_TEST_NOTES")  # on the nodes only
+    if notes is not None:
+        import ray
+
+        with open(notes, "a") as file:
+            file.write(f"{ray.get_runtime_context().get_node_id()} {worker}\n")
     return X[worker::WORKERS], Y[worker::WORKERS]
 
 
@@ -161,6 +167,11 @@ def fail() -> None:
     raise ZeroDivisionError("deep inside")
 
 
+def failing(folder: Path) -> Any:
+    """Fails in round 1, iteration 3 of worker 1."""
+    return at_once(folder, "fails", fail, ITERATIONS + 1 + 5)
+
+
 def methods() -> None:
     """All methods, several at a time; what each puts into the object store is counted."""
     import ray
@@ -192,10 +203,10 @@ def losses(folder: Path, victim: subprocess.Popen[bytes]) -> None:
             result = run(fun, two, workers=2, engine="ray", **settings)
         tell(name, warnings=[str(w.message) for w in caught], **summary(result))
     try:
-        run(at_once(folder, "fails", fail, ITERATIONS + 1 + 4), two, workers=2, engine="ray")
+        run(failing(folder), two, workers=2, engine="ray")
     except desopt.ObjectiveError as error:
         places = error.worker, error.round, error.iteration
-        tell("fails", what=error.what, error=error.error, places=places, text=str(error))
+        tell("fails", places=places, text=str(error))
 
     def kill(row: desopt.Row) -> None:
         if row["round"] == 2:
@@ -241,7 +252,7 @@ def main(folder: Path) -> None:
     token.write_text(secrets.token_hex(32))
     os.environ |= {
         "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token), "RAY_ADDRESS": ADDRESS,
-        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_USAGE_STATS_ENABLED": "0", "RAY_TEST_NOTES": str(folder / "notes"),
         # A lost node is noticed after seconds, a slow one is not lost.
         "RAY_health_check_period_ms": "500", "RAY_health_check_timeout_ms": "20000",
     }  # fmt: skip
@@ -254,6 +265,7 @@ def main(folder: Path) -> None:
         wait_for(2)
         tell("cluster", nodes=len(ray.nodes()))
         methods()
+        tell("loaders", notes=(folder / "notes").read_text().splitlines())
         losses(folder, other)
         tell("still", connected=ray.is_initialized())
         ray.shutdown()

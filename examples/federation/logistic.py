@@ -9,7 +9,7 @@ from desopt.federate import client_app, server_app
 
 N = 500
 SETTINGS: dict[str, Any] = {
-    "method": "des-mr", "workers": 3, "iterations": 400, "batch_size": 500, "step_size": 0.3,
+    "method": "des-mr", "workers": 3, "iterations": 400, "batch_size": 500, "step_size": 0.1,
     "seed": 1,
 }  # fmt: skip
 

@@ -142,7 +142,7 @@ class Deployment:
 
     def __exit__(self, *_: object) -> None:
         for name in reversed(list(self.processes)):
-            self.stop(name)
+            self.stop(name, signal.SIGKILL)
 
     def start(self, name: str, *command: str) -> subprocess.Popen[bytes]:
         """A process with all that it starts, in a group of its own; its output in NAME.log."""

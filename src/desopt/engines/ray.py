@@ -184,10 +184,11 @@ class Ray:
     def _spawn(self, group: int) -> None:
         """A new actor for the group, on its node while that lives.
 
-        It asks for no CPU: on a cluster that has lost a node there may be none left.
+        As Ray's actors do unless told otherwise, it takes a free CPU to start and gives it back:
+        what is left of a cluster can host all groups.
         """
         node = NodeAffinitySchedulingStrategy(self._nodes[group], soft=True)
-        actor = ray.remote(Group).options(num_cpus=0, scheduling_strategy=node).remote()
+        actor = ray.remote(Group).options(scheduling_strategy=node).remote()
         self._actors[group] = actor
         self._loading[group] = self._call(group, "load", *self._packed[group])
 
