@@ -28,7 +28,7 @@ WORKERS, ROUNDS, N = 6, 10, 1_000
 PEERS = {"0": (0, 1), "1": (2, 3), "2": (4, 5)}  # which process hosts which workers
 SEED, BATCH = 1, 300
 ALGORITHM = DES(iterations=100, step_size=0.05, seed=SEED)
-WAIT = 30.0  # seconds until either side gives up
+POLL, LIMIT = 10.0, 100.0  # seconds: a question waits for its reply; all of it may take
 
 
 def make_data() -> tuple[Any, Any]:
@@ -46,7 +46,7 @@ def make_job() -> Job:
 
 def work(port: int, peer: str) -> None:
     """The worker's side: follow the server until it has nothing more to say."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=LIMIT)
 
     def call(message: bytes) -> bytes:
         connection.request("POST", f"/{peer}", message)
@@ -87,7 +87,7 @@ class Coordinator(ThreadingHTTPServer):
                 self.finish_round()
             if message[1:2] != wire.ASK:
                 return b""
-            self.changed.wait_for(lambda: self.over or self.has_work(peer), WAIT)
+            self.changed.wait_for(lambda: self.over or self.has_work(peer), POLL)
             return b"" if self.over else self.server.message_for(peer)
 
     def finish_round(self) -> None:
@@ -135,7 +135,7 @@ def main() -> None:
         processes = [subprocess.Popen([*command, peer]) for peer in PEERS]
         try:
             for process in processes:
-                process.wait(2 * WAIT)
+                process.wait(LIMIT)
         finally:
             for process in processes:
                 process.kill()

@@ -1,17 +1,21 @@
 """A federation finds the bits of a serial run, whoever comes, goes, fails or is late."""
 
-import importlib.util
+import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import Any
 
+import federate_simulation
 import numpy as np
 import pytest
+from federate_simulation import EXAMPLE, load
 
 import desopt
 from desopt import journal, wire
@@ -137,6 +141,11 @@ def who_answered(path: Path) -> list[list[int]]:
 
 def kinds(grid: Loopback) -> list[bytes]:
     return [order["message"][1:2] for _, _, order in grid.sent]
+
+
+def test_flower_is_new_enough() -> None:
+    """pip answers a conflict over rich or typer with a release of years ago, without a word."""
+    assert tuple(map(int, version("flwr").split(".")[:2])) >= (1, 41)
 
 
 # --- the same bits ---------------------------------------------------------------------------
@@ -265,6 +274,20 @@ def by_hand(path: Path, load: Callable[[int], Any] = shard) -> Any:
     return state.x
 
 
+def test_a_round_waits_for_nodes_before_its_time_runs(tmp_path: Path) -> None:
+    path, grid = tmp_path / "run.journal", Loopback()
+    grid.absent = {12}
+
+    def nodes() -> list[int]:
+        if time.monotonic() > began + 0.5:
+            grid.absent = set()
+        return Loopback.get_node_ids(grid)
+
+    began, grid.get_node_ids = time.monotonic(), nodes  # type: ignore[method-assign]
+    federated(grid, journal=path, deadline=0.4, min_nodes=3)
+    assert who_answered(path)[0] == [0, 1, 2]
+
+
 def test_a_round_closes_at_its_deadline_without_the_slow(tmp_path: Path) -> None:
     path, grid = tmp_path / "run.journal", Loopback()
     grid.mishap = lambda node, round: "late" if node == 12 and round < 4 else ""
@@ -379,18 +402,6 @@ def test_a_runs_configuration_comes_first() -> None:
 
 # --- the real thing: SuperLink, SuperNodes, TLS, keys ----------------------------------------
 
-EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "federation"
-
-
-def example() -> Any:
-    """The example's script as a module."""
-    spec = importlib.util.spec_from_file_location("federation_example", EXAMPLE / "run.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
 
 def until(true: Callable[[], bool], what: str, seconds: float = 240) -> None:
     limit = time.monotonic() + seconds
@@ -407,7 +418,7 @@ def the_example() -> Iterator[list[str]]:
         printed: list[str] = []
         try:
             yield printed
-            printed.append(process.communicate(timeout=240)[0])
+            printed.append(process.communicate(timeout=600)[0])
             assert process.returncode == 0, printed
         finally:
             process.terminate()
@@ -415,8 +426,8 @@ def the_example() -> Iterator[list[str]]:
 
 @pytest.mark.timeout(900)
 def test_a_deployment_with_nodes_that_die_return_and_join_late(tmp_path: Path) -> None:
-    """While the killed node waits for the SuperLink to notice, the example runs undisturbed."""
-    code, path = example(), tmp_path / "run.journal"
+    """And the example, at the same time: most of it is waiting."""
+    code, path = load(EXAMPLE / "run.py"), tmp_path / "run.journal"
     for worker in range(3):
         X, y = code.make_shard(worker)
         np.savez(tmp_path / f"node-{worker}.npz", X=X, y=y)
@@ -427,7 +438,7 @@ def test_a_deployment_with_nodes_that_die_return_and_join_late(tmp_path: Path) -
     def answered() -> list[tuple[int, ...]]:
         return [tuple(w) for w in who_answered(path)] if path.exists() else []
 
-    with code.Deployment(tmp_path) as deployment:
+    with the_example() as output, code.Deployment(tmp_path) as deployment:
 
         def start(worker: int) -> None:
             deployment.start_node(f"node-{worker}", worker, tmp_path / f"node-{worker}.npz")
@@ -461,10 +472,31 @@ def test_a_deployment_with_nodes_that_die_return_and_join_late(tmp_path: Path) -
                 start(1)
             return False
 
-        with the_example() as output:
-            until(back, "the killed node is let in again")
-            deployment.stop("node-0")
-            until(lambda: (1, 2) in answered(), "a round with the node that was killed")
+        until(back, "the killed node is let in again")
+        deployment.stop("node-0")
+        until(lambda: (1, 2) in answered(), "a round with the node that was killed")
     assert desopt.replay(path).tobytes() == by_hand(path, code.make_shard).tobytes()
     assert output[0].count("bytes up") == code.ROUNDS
     assert "same bits as the serial run: True" in output[0]
+
+
+#: A command in a network of its own with nothing but loopback, among processes of its own.
+ALONE = ["unshare", "-n", "-p", "-f", "--mount-proc", "--kill-child", "sh", "-c",
+         'ip link set lo up && exec "$@"', "_"]  # fmt: skip
+
+
+@pytest.mark.timeout(400)
+def test_flowers_simulation_finds_the_bits_of_a_serial_run(tmp_path: Path) -> None:
+    wanted = [r for r in requires("flwr") or [] if r.startswith("ray==")]
+    try:
+        found = version("ray")
+    except PackageNotFoundError:
+        found = "none"
+    if not any(r.startswith(f"ray=={found}") for r in wanted):
+        pytest.skip(f"Flower's own Ray is not installed ({found}): pip install 'flwr[simulation]'")
+    if shutil.which("unshare") is None or subprocess.run([*ALONE, "true"]).returncode:
+        pytest.skip("a network with nothing but loopback is not permitted here")
+    script = [sys.executable, federate_simulation.__file__, str(tmp_path)]
+    env = os.environ | {"HOME": str(tmp_path), "RAY_USAGE_STATS_ENABLED": "0"}
+    done = subprocess.run([*ALONE, *script], env=env, capture_output=True, text=True, timeout=380)
+    assert done.stdout.splitlines()[-1:] == ["same bits: True"], done.stdout + done.stderr

@@ -181,18 +181,18 @@ def test_group_follows_answers_and_asks_when_it_is_astray() -> None:
     server.admit("group", range(3))
     code, shards = separate(job)[0], separate(job.shards)[0]
     group = actor.Group()
-    assert group.load(server.run, code, shards, 0) == messages.READY
+    assert group.load(server.run, (0, 1), code, shards, 0) == messages.READY
     for _ in range(3):
-        for reply in group.work(server.message_for("group"), range(3)):
+        for reply in messages.unpack_list(group.work(server.message_for("group"))):
             server.receive("group", reply)
         expected = [job.work(algorithm.plan(server.state), worker) for worker in range(3)]
         assert [a.payload for a in expected] == [server.answers[w].payload for w in range(3)]
         server.finish_round()
     stray = server.message_for("group")[:-1]
-    (question,) = group.work(stray, range(3))
+    (question,) = messages.unpack_list(group.work(stray))
     assert server.receive("group", question) is None
     assert not server.refused, "a question is nothing to refuse"
-    (total, *_) = group.totals(server.message_for("group"), [2])
+    (total,) = messages.unpack_list(group.totals(server.message_for("group"), [2]))
     server.receive("group", total)
     assert server.totals[2].total == job.total(server.state.x, 2)[0]
     server.receive("group", total)
@@ -200,6 +200,6 @@ def test_group_follows_answers_and_asks_when_it_is_astray() -> None:
 
 
 def test_group_that_cannot_be_unpacked_says_why() -> None:
-    reply = actor.Group().load(bytes(8), b"no pickle", separate([])[0], 0)
+    reply = actor.Group().load(bytes(8), (0, 1), b"no pickle", separate([])[0], 0)
     assert reply[:1] == messages.ERROR
     assert "UnpicklingError" in str(messages.unpack_error(reply))

@@ -32,7 +32,7 @@ from desopt.journal import read
 APP = Path(__file__).resolve().parent
 HOST = "127.0.0.1"
 NODES, ROUNDS, N = 3, 6, 500
-LIMIT = 300.0  # seconds until we give up
+LIMIT = 600.0  # seconds until we give up
 
 
 def make_shard(node: int, rows: int = 1_000) -> tuple[Any, Any]:
@@ -107,8 +107,9 @@ def write_secret(path: Path, data: bytes) -> None:
 class Deployment:
     """A SuperLink and SuperNodes, all files in one folder; leaving it ends all processes."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *options: str) -> None:
         self.folder = folder
+        self.options = options or ("--enable-supernode-auth",)
         self.port = free_port()
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.env = os.environ | {
@@ -130,8 +131,8 @@ class Deployment:
         self.start(
             "superlink", "flower-superlink", "--host", HOST, "--port", str(self.port),
             "--ssl-ca-certfile", "ca.pem", "--ssl-certfile", "server.pem",
-            "--ssl-keyfile", "server.key", "--enable-supernode-auth",
-            "--disable-runtime-dependency-installation",
+            "--ssl-keyfile", "server.key", "--disable-runtime-dependency-installation",
+            *self.options,
         )  # fmt: skip
         try:
             self.wait_for_port()
@@ -183,9 +184,9 @@ class Deployment:
             if process.wait(120):
                 raise RuntimeError(f"{name} was not registered\n{self.log(f'register-{name}')}")
 
-    def run(self, app: Path, config: str) -> subprocess.Popen[bytes]:
+    def run(self, app: Path, config: str, *more: str) -> subprocess.Popen[bytes]:
         """``flwr run``; the process ends when the run does."""
-        return self.start("run", "flwr", "run", str(app), "ours", "--stream", "-c", config)
+        return self.start("run", "flwr", "run", str(app), "ours", "--stream", "-c", config, *more)
 
     def log(self, name: str) -> str:
         return (self.folder / f"{name}.log").read_text(errors="replace")

@@ -12,6 +12,7 @@ from desopt._version import __version__
 
 if TYPE_CHECKING:
     from desopt import data, engines, rng, samplers, theory
+    from desopt import federate as federate  # needs Flower, so not in __all__
     from desopt.algorithms import METHODS
     from desopt.engines import ENGINES
     from desopt.history import History, Row
@@ -32,7 +33,7 @@ _HOME = {
     "minimize": "desopt.loop",
     "replay": "desopt.loop",
 }
-_MODULES = ("data", "engines", "rng", "samplers", "theory")
+_MODULES = ("data", "engines", "federate", "rng", "samplers", "theory")
 
 
 def __getattr__(name: str) -> Any:

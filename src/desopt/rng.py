@@ -115,17 +115,24 @@ def generator(stream: Stream) -> np.random.Generator:
 
 
 def mixture_block(
-    stream: Stream, scale: FloatArray, l: int, n: int, gaussian: bool
+    stream: Stream,
+    scale: FloatArray,
+    l: int,
+    n: int,
+    gaussian: bool,
+    which: IndexArray | None = None,
 ) -> tuple[IndexArray, FloatArray]:
-    """The mixture steps of a worker's round: coordinates r and scale[k] z, both K x l.
+    """Mixture steps of a worker's round: coordinates r and scale[k] z, one row per iteration.
 
-    The arrays are column-major: the streams of all iterations are drawn side by side.
+    The iterations are those in ``which``, or 0, 1, ... The arrays are column-major: the streams
+    of all iterations are drawn side by side.
     """
+    which = np.arange(scale.size) if which is None else which
     index = np.empty((l, scale.size), np.int64).T
     step = np.empty((l, scale.size)).T
-    fill_coordinates(index, step, scale, n, *stream.of(Purpose.COORDINATE).key())
+    fill_coordinates(index, step, which, scale, n, *stream.of(Purpose.COORDINATE).key())
     if gaussian:
-        fill_mixture_normals(step, scale, *stream.of(Purpose.NORMAL).key())
+        fill_mixture_normals(step, which, scale, *stream.of(Purpose.NORMAL).key())
     return index, step
 
 
@@ -258,8 +265,8 @@ def fill_integers(out, high, c1, c2, c3, k0, k1):
 
 
 @brief
-def fill_coordinates(index, step, scale, n, c1, c2, c3, k0, k1):
-    """Row k: l coordinates of iteration k, and +-scale[k] by the lowest bit of each word.
+def fill_coordinates(index, step, which, scale, n, c1, c2, c3, k0, k1):
+    """Row k: l coordinates of iteration which[k], and +-scale[k] by the lowest bit of each word.
 
     The coordinate is decided by the high bits, so the sign is independent of it.
     """
@@ -267,23 +274,23 @@ def fill_coordinates(index, step, scale, n, c1, c2, c3, k0, k1):
     l = index.shape[1]
     for j in range(0, l, 2):
         for k in range(scale.size):  # the inner loop, since it is the one that vectorises
-            a, b, _c, _d = philox(_U(j >> 1), c1, c2, c3 | _U(k), k0, k1)
+            a, b, _c, _d = philox(_U(j >> 1), c1, c2, c3 | _U(which[k]), k0, k1)
             index[k, j] = _below(h, a | (b << _32))
             step[k, j] = scale[k] if a & _ONE else -scale[k]
         if j + 1 < l:
             for k in range(scale.size):
-                _a, _b, c, d = philox(_U(j >> 1), c1, c2, c3 | _U(k), k0, k1)
+                _a, _b, c, d = philox(_U(j >> 1), c1, c2, c3 | _U(which[k]), k0, k1)
                 index[k, j + 1] = _below(h, c | (d << _32))
                 step[k, j + 1] = scale[k] if c & _ONE else -scale[k]
 
 
 @brief
-def fill_mixture_normals(step, scale, c1, c2, c3, k0, k1):
-    """Row k: scale[k] times the first l normal numbers of iteration k."""
+def fill_mixture_normals(step, which, scale, c1, c2, c3, k0, k1):
+    """Row k: scale[k] times the first l normal numbers of iteration which[k]."""
     l = step.shape[1]
     for j in range(0, l, 4):
         for k in range(scale.size):
-            a, b, c, d = philox(_U(j >> 2), c1, c2, c3 | _U(k), k0, k1)
+            a, b, c, d = philox(_U(j >> 2), c1, c2, c3 | _U(which[k]), k0, k1)
             z0, z1 = _normal_pair(a, b)
             z2, z3 = _normal_pair(c, d)
             step[k, j] = scale[k] * z0

@@ -115,24 +115,33 @@ class _Mixture(Sampler):
         return index, math.sqrt(n / self.l) * z
 
     def search(self, f: LocalFunction, alpha: FloatArray, key: Key) -> BoolArray:
-        return f.search_sparse(*self._block(alpha, key, f.size))
+        return f.search_sparse(*self._block(alpha, key, f.size, None))
 
     def replay(self, v: FloatArray, alpha: FloatArray, accepted: BoolArray, key: Key) -> None:
-        replay_sparse(v, *self._block(alpha, key, v.size), accepted)
+        replay_sparse(v, *self._accepted(alpha, accepted, key, v.size))
 
     def displace(
         self, total: FloatArray, x: FloatArray, alpha: FloatArray, accepted: BoolArray, key: Key
     ) -> None:
-        displace_mixture(total, x, *self._block(alpha, key, x.size), accepted)
+        displace_mixture(total, x, *self._accepted(alpha, accepted, key, x.size))
 
     def settings(self) -> dict[str, Any]:
         return {"name": type(self).__name__, "l": self.l}
 
-    def _block(self, alpha: FloatArray, key: Key, n: int) -> tuple[IndexArray, FloatArray]:
-        """All K steps of a round at once: coordinates and alpha_k sqrt(n/l) z, K x l."""
+    def _accepted(
+        self, alpha: FloatArray, accepted: BoolArray, key: Key, n: int
+    ) -> tuple[IndexArray, FloatArray]:
+        """The accepted steps; the others are not even drawn."""
+        which = np.flatnonzero(accepted)
+        return self._block(alpha[which], key, n, which)
+
+    def _block(
+        self, alpha: FloatArray, key: Key, n: int, which: IndexArray | None
+    ) -> tuple[IndexArray, FloatArray]:
+        """Many steps of a round at once: coordinates and alpha_k sqrt(n/l) z, l of each."""
         stream = Stream(*key, 0, Purpose.COORDINATE)
         scale = alpha * math.sqrt(n / self.l)
-        return rng.mixture_block(stream, scale, self.l, n, self.gaussian)
+        return rng.mixture_block(stream, scale, self.l, n, self.gaussian, which)
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from desopt.data.matrix import Matrix, csr
 from desopt.types import FloatArray
 
 #: Changes whenever the same source would give other arrays or other files.
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 _WRITING = ".writing-"
 _DAY = 86_400.0

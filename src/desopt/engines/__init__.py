@@ -12,11 +12,21 @@ if TYPE_CHECKING:
     from desopt.engines.ray import Ray
 
 
-def _lazy(module: str, name: str) -> Callable[..., Engine]:
-    """The engine's class, imported when it is asked for."""
+def _class(module: str, name: str) -> Any:
+    """An engine's class, imported when it is asked for."""
+    try:
+        return getattr(import_module(f"desopt.engines.{module}"), name)
+    except ModuleNotFoundError as error:
+        if error.name != module:
+            raise
+        raise ImportError(
+            f"engine {module!r} needs a package that is missing: pip install 'desopt[{module}]'"
+        ) from error
 
+
+def _lazy(module: str, name: str) -> Callable[..., Engine]:
     def make(**options: Any) -> Engine:
-        engine: Engine = getattr(import_module(f"desopt.engines.{module}"), name)(**options)
+        engine: Engine = _class(module, name)(**options)
         return engine
 
     return make
@@ -32,8 +42,8 @@ ENGINES: dict[str, Callable[..., Engine]] = {
 
 
 def __getattr__(name: str) -> Any:
-    if name == "Ray":  # Ray itself is imported only when this is asked for
-        return import_module("desopt.engines.ray").Ray
+    if name == "Ray":
+        return _class("ray", name)
     raise AttributeError(f"module 'desopt.engines' has no attribute {name!r}")
 
 

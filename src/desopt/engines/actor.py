@@ -19,12 +19,25 @@ from desopt.wire import WireError
 class Group:
     """Some workers in one place: their data, and a replica of the state for all of them."""
 
+    _part: tuple[int, int]
     _job: Job
     _replica: Replica
 
-    def load(self, run: bytes, code: bytes, shards: bytes, cut: int, *arrays: Array) -> bytes:
-        """Get ready; the first ``cut`` arrays belong to the code, the others to the shards."""
+    def load(
+        self,
+        run: bytes,
+        part: tuple[int, int],
+        code: bytes,
+        shards: bytes,
+        cut: int,
+        *arrays: Array,
+    ) -> bytes:
+        """Get ready to be a part, as (which, of how many).
+
+        The first ``cut`` arrays belong to the code, the others to the shards.
+        """
         try:
+            self._part = part
             data = join(shards, [_writeable(array) for array in arrays[cut:]])
             self._job = replace(join(code, arrays[:cut]), shards=data)
             self._replica = Replica(self._job.algorithm, self._job.n, self._job.workers, run)
@@ -32,14 +45,20 @@ class Group:
             return messages.pack_error(error)
         return messages.READY
 
-    def work(self, message: bytes, workers: Sequence[int]) -> list[bytes]:
-        """Go where the message leads; these workers' answers there."""
-        job, replica = self._job, self._replica
-        return self._serve(
-            message, lambda task: [replica.answer(task, job.work(task, w)) for w in workers]
-        )
+    def work(self, message: bytes) -> bytes:
+        """Go where the message leads; the answers there of the workers that are asked.
 
-    def totals(self, message: bytes, workers: Sequence[int]) -> list[bytes]:
+        Bytes in, bytes out, and nothing besides: Ray is quickest with these.
+        """
+
+        def answers(task: Task) -> list[bytes]:
+            group, groups = self._part
+            own = (w for w in self._job.asked(task.round) if w % groups == group)
+            return [self._replica.answer(task, self._job.work(task, w)) for w in own]
+
+        return self._serve(message, answers)
+
+    def totals(self, message: bytes, workers: Sequence[int]) -> bytes:
         """Go where the message leads; the sums over these workers' data there."""
         job, replica = self._job, self._replica
 
@@ -48,13 +67,14 @@ class Group:
 
         return self._serve(message, sums)
 
-    def _serve(self, message: bytes, reply: Callable[[Task], list[bytes]]) -> list[bytes]:
+    def _serve(self, message: bytes, reply: Callable[[Task], list[bytes]]) -> bytes:
         try:
-            return reply(self._replica.follow(message))
+            replies = reply(self._replica.follow(message))
         except WireError:
-            return [self._replica.ask()]
+            replies = [self._replica.ask()]
         except Exception as error:
-            return [messages.pack_error(error)]
+            replies = [messages.pack_error(error)]
+        return messages.pack_list(replies)
 
 
 class _Memory:

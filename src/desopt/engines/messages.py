@@ -1,9 +1,10 @@
-"""The few bytes that pass between the processes engine and its processes. No pickle."""
+"""The few bytes that pass between an engine and its processes. No pickle."""
 
 from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Iterable, Iterator
 
 from desopt.types import Answer, ObjectiveError
 
@@ -13,6 +14,7 @@ READY, ANSWER, SUM, ERROR = b"r", b"a", b"s", b"e"
 _REQUEST = struct.Struct("<cQI")
 _ANSWER = struct.Struct("<cIQQQ?")
 _SUM = struct.Struct("<cdQ")
+_LENGTH = struct.Struct("<I")
 
 
 def pack_request(kind: bytes, round: int, worker: int, scalars: tuple[float, ...] = ()) -> bytes:
@@ -44,6 +46,19 @@ def pack_sum(total: float, rows: int) -> bytes:
 def unpack_sum(message: bytes) -> tuple[float, int]:
     _, total, rows = _SUM.unpack(message)
     return total, rows
+
+
+def pack_list(messages: Iterable[bytes]) -> bytes:
+    """Several messages as one."""
+    return b"".join(_LENGTH.pack(len(message)) + message for message in messages)
+
+
+def unpack_list(data: bytes) -> Iterator[bytes]:
+    at = 0
+    while at < len(data):
+        begin = at + _LENGTH.size
+        at = begin + _LENGTH.unpack_from(data, at)[0]
+        yield data[begin:at]
 
 
 def pack_error(error: Exception) -> bytes:

@@ -8,46 +8,29 @@ sent the state and does the work again: same inputs, same bits.
 
 from __future__ import annotations
 
-import logging
-import os
 import secrets
 import time
 import warnings
-from collections.abc import Callable, Container, Iterable, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
-from itertools import chain, count, zip_longest
-from pathlib import Path
+from collections.abc import Container, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import ray
+from ray.exceptions import GetTimeoutError, RayError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from desopt.data import Loaders, Nothing
 from desopt.engines import messages
 from desopt.engines.actor import Group
 from desopt.engines.base import Job
-from desopt.engines.memory import Array, separate
+from desopt.engines.cluster import Store, connect, node_of_each_cpu
+from desopt.engines.memory import SHARE_FROM, Array, separate
 from desopt.server import Server
 from desopt.types import Answer, EngineError, FloatArray, Task
 
-try:
-    import ray
-    from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayError
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-except ImportError as error:
-    raise ImportError("engine 'ray' needs Ray: pip install 'desopt[ray]'") from error
-
 #: Seconds for an actor to start, import the package and fetch its data.
 _START_LIMIT = 300.0
-
-#: Seconds before an actor that cannot be reached is called again.
-_PAUSE = 0.5
-
-
-@dataclass
-class _Call:
-    again: Callable[[], Any]
-    ref: Any
 
 
 class Ray:
@@ -61,6 +44,7 @@ class Ray:
     """
 
     name = "ray"
+    _server: Server  # made when the first state is known
 
     def __init__(
         self,
@@ -83,24 +67,25 @@ class Ray:
     def start(self, job: Job) -> None:
         self._job = job
         self._run = secrets.token_bytes(8)
-        self._server: Server | None = None
-        self._stored: dict[int, tuple[Array, Any]] = {}
+        self._sent = Store()
+        self._answers: list[Answer] | None = None
         self._counted = 0, 0
         self.repeated = 0
-        self._connect()
-        nodes = _node_of_each_cpu()
+        self._connected = connect(self.address, self._options)
+        nodes = node_of_each_cpu()
         groups = min(self.jobs or len(nodes), job.workers)
         self._members = [range(group, job.workers, groups) for group in range(groups)]
         self._nodes = [nodes[group % len(nodes)] for group in range(groups)]
         self._packed = self._pack()
-        self._loading: dict[int, _Call] = {}
+        self._loading: dict[int, Any] = {}
         self._actors = [None] * groups
         for group in range(groups):
             self._spawn(group)
 
     def follow(self, state: Any) -> None:
-        if self._server is not None:
+        if self._answers is not None:
             self._server.advance(state, self._answers)
+            self._sent = Store()
             return
         job = self._job
         self._server = Server(job.algorithm, state, job.workers, asked=job.asked, run=self._run)
@@ -108,14 +93,12 @@ class Ray:
             self._server.admit(group, members)
 
     def round(self, task: Task) -> list[Answer]:
-        assert self._server is not None
         asked = self._job.asked(task.round)
         self.repeated += self._gather("work", asked, self._server.answers)
         self._answers = [self._server.answers[worker] for worker in asked]
         return self._answers
 
     def totals(self, x: FloatArray, workers: Sequence[int]) -> list[tuple[float, int]]:
-        assert self._server is not None
         if not np.array_equal(x, self._server.state.x, equal_nan=True):
             raise ValueError("engine ray evaluates at the x of the current round only")
         self._gather("totals", workers, self._server.totals)
@@ -123,34 +106,20 @@ class Ray:
         return [(total.total, total.rows) for total in totals]
 
     def traffic(self) -> tuple[int, int]:
-        assert self._server is not None
         before = self._counted
         self._counted = self._server.bytes_up, self._server.bytes_down
         return self._counted[0] - before[0], self._counted[1] - before[1]
 
     def close(self) -> None:
         if ray.is_initialized():
-            for actor in self._actors:
+            for actor in filter(None, self._actors):
                 ray.kill(actor)
-        self._actors = []
-        self._stored = {}
+        self._actors, self._packed, self._sent = [], [], Store()
         if self._connected:
             ray.shutdown()
             self._connected = False
 
     # --- the cluster -------------------------------------------------------------------------
-
-    def _connect(self) -> None:
-        if ray.is_initialized():
-            return
-        address = self.address or os.environ.get("RAY_ADDRESS", "local")
-        usual: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-        if address == "local":
-            usual["include_dashboard"] = False
-            os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-            _keep_token_in_memory()
-        ray.init(address=address, **(usual | self._options))
-        self._connected = True
 
     def _pack(self) -> list[tuple[Any, ...]]:
         """What ``Group.load`` is given in each group: its own workers' shards, and all the rest.
@@ -158,119 +127,120 @@ class Ray:
         Every array is stored once, however many workers and groups have it.
         """
         job, nothing = self._job, Nothing()
-        try:
-            code, arrays = separate(replace(job, shards=[]))
-            code_refs = [self._store(array) for array in arrays]
-            packed = []
-            for members in self._members:
-                own: Any = job.shards
-                if not isinstance(own, Loaders):
-                    own = [s if w in members else nothing for w, s in enumerate(job.shards)]
-                shards, arrays = separate(own)
-                refs = [*code_refs, *map(self._store, arrays)]
-                packed.append((self._run, code, shards, len(code_refs), *refs))
-        except Exception as error:
-            raise TypeError(
-                f"fun, setup, sampler or a loader cannot be sent to a cluster: {error}. Make what "
-                "cannot be sent in setup(), or use engine='threads' or 'serial'"
-            ) from error
+        store = Store()
+        code, arrays = _separated(replace(job, shards=[]))
+        code_refs = [*map(store, arrays)]
+        packed = []
+        for group, members in enumerate(self._members):
+            part = group, len(self._members)
+            own: Any = job.shards
+            if not isinstance(own, Loaders):
+                own = [s if w in members else nothing for w, s in enumerate(job.shards)]
+            shards, arrays = _separated(own)
+            refs = [*code_refs, *map(store, arrays)]
+            packed.append((self._run, part, code, shards, len(code_refs), *refs))
         return packed
-
-    def _store(self, array: Array) -> Any:
-        if id(array) not in self._stored:
-            self._stored[id(array)] = array, ray.put(array)
-        return self._stored[id(array)][1]
 
     def _spawn(self, group: int) -> None:
         """A new actor for the group, on its node while that lives.
 
         As Ray's actors do unless told otherwise, it takes a free CPU to start and gives it back:
-        what is left of a cluster can host all groups.
+        what is left of a cluster can host all groups. Calls wait for one that cannot be reached
+        until it can, or is known to be lost.
         """
         node = NodeAffinitySchedulingStrategy(self._nodes[group], soft=True)
-        actor = ray.remote(Group).options(scheduling_strategy=node).remote()
+        actor = ray.remote(Group).options(scheduling_strategy=node, max_task_retries=-1)
+        actor = actor.remote()
         self._actors[group] = actor
-        self._loading[group] = self._call(group, "load", *self._packed[group])
+        self._loading[group] = actor.load.remote(*self._packed[group])
 
     # --- a round -----------------------------------------------------------------------------
 
-    def _gather(self, verb: str, workers: Sequence[int], known: Container[int]) -> int:
+    def _gather(self, verb: str, workers: Iterable[int], known: Container[int]) -> int:
         """Ask the groups until something is known of all workers; how many were asked again."""
-        assert self._server is not None
         again = 0
-        for attempt in count():
-            missing = [worker for worker in workers if worker not in known]
+        missing = [worker for worker in workers if worker not in known]
+        for attempt in range(self.attempts):
+            again += len(missing) if attempt else 0
+            self._ask(verb, self._by_group(missing))
+            missing = [worker for worker in missing if worker not in known]
             if not missing:
                 return again
-            if attempt == self.attempts:
-                raise EngineError(
-                    f"worker {missing[0]}: its actor {self._reason} in {attempt} attempts of "
-                    f"{self.attempts}; the run stops here and can be resumed from its journal"
-                )
-            again += len(missing) if attempt else 0
-            groups: dict[int, list[int]] = {}
-            for worker in missing:
-                groups.setdefault(worker % len(self._actors), []).append(worker)
-            self._await_loaded(groups)
-            self._ask(verb, groups)
-        raise AssertionError
+        raise EngineError(
+            f"worker {missing[0]}: its actor {self._reason} in {self.attempts} attempts of "
+            f"{self.attempts}; the run stops here and can be resumed from its journal"
+        )
+
+    def _by_group(self, workers: Iterable[int]) -> dict[int, list[int]]:
+        groups: dict[int, list[int]] = {}
+        for worker in workers:
+            groups.setdefault(worker % len(self._actors), []).append(worker)
+        return groups
 
     def _ask(self, verb: str, groups: dict[int, list[int]]) -> None:
         """One call to each group; what comes back goes to the server."""
-        assert self._server is not None
+        self._await_loaded(groups)
         self._reason = "gave answers that were refused"
-        began = time.monotonic()
-        calls = {
-            group: self._call(group, verb, self._server.message_for(group), workers)
-            for group, workers in groups.items()
-        }
-        for group, call in calls.items():
-            limit = None
-            if self.timeout is not None:
-                limit = began + self.timeout * len(groups[group])
-            for reply in self._reply(group, call, limit) or ():
-                if reply[:1] == messages.ERROR:
-                    raise messages.unpack_error(reply)
-                self._server.receive(group, reply)
+        limit = None
+        if self.timeout is not None:
+            limit = self.timeout * max(map(len, groups.values()), default=0)
+        calls = [self._call(verb, group, workers) for group, workers in groups.items()]
+        for group, replies in zip(groups, self._replies(groups, calls, limit), strict=True):
+            for reply in messages.unpack_list(replies or b""):
+                self._server.receive(group, _checked(reply))
+
+    def _call(self, verb: str, group: int, workers: list[int]) -> Any:
+        actor, message = self._actors[group], self._message(group)
+        if verb == "work":  # it knows who is asked
+            return actor.work.remote(message)
+        return actor.totals.remote(message, workers)
+
+    def _replies(
+        self, groups: Iterable[int], calls: list[Any], limit: float | None
+    ) -> list[bytes | None]:
+        """What the calls return, in one step, or one by one where something went wrong."""
+        end = None if limit is None else time.monotonic() + limit
+        try:
+            replies: list[bytes | None] = ray.get(calls, timeout=limit)
+        except RayError:
+            replies = [self._reply(*one, end) for one in zip(groups, calls, strict=True)]
+        return replies
+
+    def _message(self, group: int) -> Any:
+        """What brings the group to this round; where it is long, by way of the object store."""
+        message = self._server.message_for(group)
+        return message if len(message) < SHARE_FROM else self._sent(message)
 
     def _await_loaded(self, groups: Iterable[int]) -> None:
         """Wait for those of the groups whose actors are still starting."""
         for group in groups:
-            for _ in range(self.attempts):
-                if group not in self._loading:
-                    break
-                limit = time.monotonic() + _START_LIMIT
-                reply = self._reply(group, self._loading[group], limit)
-                if reply is not None and reply[:1] == messages.ERROR:
-                    raise messages.unpack_error(reply)
+            failures = 0
+            while group in self._loading:
+                end = time.monotonic() + _START_LIMIT
+                reply = self._reply(group, self._loading[group], end)
                 if reply is not None:
+                    _checked(reply)
                     del self._loading[group]
-            else:
-                raise EngineError(
-                    f"an actor {self._reason} before it was ready, in {self.attempts} attempts"
-                )
+                    break
+                failures += 1
+                if failures == self.attempts:
+                    raise EngineError(
+                        f"an actor {self._reason} before it was ready, as {failures} did; Ray's "
+                        "logs on its node say why"
+                    )
 
-    def _call(self, group: int, verb: str, *arguments: Any) -> _Call:
-        method = getattr(self._actors[group], verb)
-        return _Call(partial(method.remote, *arguments), method.remote(*arguments))
-
-    def _reply(self, group: int, call: _Call, limit: float | None) -> Any:
+    def _reply(self, group: int, call: Any, end: float | None) -> Any:
         """What the call returns; None where its actor was lost or hangs, and was replaced."""
-        while True:
-            left = None if limit is None else max(0.0, limit - time.monotonic())
-            try:
-                return ray.get(call.ref, timeout=left)
-            except ActorUnavailableError:  # until it is back, or Ray knows that it is lost
-                time.sleep(_PAUSE)
-                call.ref = call.again()
-            except GetTimeoutError:
-                return self._replace(group, "gave no answer in time")
-            except RayError as error:
-                return self._replace(group, f"died ({type(error).__name__})")
+        try:
+            return ray.get(call, timeout=None if end is None else max(0.0, end - time.monotonic()))
+        except GetTimeoutError:
+            self._replace(group, "gave no answer in time")
+        except RayError as error:
+            self._replace(group, f"died ({type(error).__name__})")
+        return None
 
     def _replace(self, group: int, reason: str) -> None:
         """Put a new actor in the place of one that is lost or hangs; its work is done again."""
-        assert self._server is not None
         members = self._members[group]
         names = ", ".join([*map(str, members[:5]), *["..."][: len(members) > 5]])
         warnings.warn(
@@ -285,22 +255,18 @@ class Ray:
         self._server.admit(group, members)  # whatever it knew is gone
 
 
-def _keep_token_in_memory() -> None:
-    """Give a Ray of our own a token by the environment, where there is none.
+def _separated(value: Any) -> tuple[bytes, list[Array]]:
+    try:
+        return separate(value)
+    except Exception as error:
+        raise TypeError(
+            f"fun, setup, sampler or a loader cannot be sent to a cluster: {error}. Make what "
+            "cannot be sent in setup(), or use engine='threads' or 'serial'"
+        ) from error
 
-    Ray would write one into the home folder, and demand it of every cluster started later.
-    """
-    known = "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_AUTH_MODE"
-    if not any(map(os.environ.get, known)) and not (Path.home() / ".ray" / "auth_token").exists():
-        os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
 
-
-def _node_of_each_cpu() -> list[str]:
-    """A node's id for every CPU of the cluster, in turn, so that the first few are spread out."""
-    nodes = [
-        [node["NodeID"]] * int(node["Resources"].get("CPU", 0))
-        for node in ray.nodes()
-        if node["Alive"]
-    ]
-    spread = [node for node in chain(*zip_longest(*nodes)) if node is not None]
-    return spread or [ray.get_runtime_context().get_node_id()]
+def _checked(reply: bytes) -> bytes:
+    """The reply, unless it is an error, which is raised here as it was there."""
+    if reply[:1] == messages.ERROR:
+        raise messages.unpack_error(reply)
+    return reply

@@ -50,7 +50,7 @@ class Scale:
 
 SCALES = {
     "smoke": Scale(2, (10, 60), (10, 60), 1000, 20, ("susy-like", "real-sim-like")),
-    "small": Scale(3, (100, 1250), (50, 625), 10_000, 2),
+    "small": Scale(5, (100, 1250), (50, 625), 10_000, 2),
     "full": Scale(8, (100, 1000), (500, 5000)),
 }
 

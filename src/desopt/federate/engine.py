@@ -238,9 +238,10 @@ class Federation:
         """A node is one worker, and a worker's number has one node at a time."""
         if not 0 <= worker < self._server.workers:
             raise ValueError(f"it says that it is worker {worker} of {self._server.workers}")
-        holder = next((n for n, w in self._worker.items() if w == worker), node)
-        if holder != node or self._worker.get(node, worker) != worker:
-            raise ValueError(f"it says that it is worker {worker}, which is node {holder}")
+        if node in self._worker and self._worker[node] != worker:
+            raise ValueError(f"it was worker {self._worker[node]} and now says {worker}")
+        if any(w == worker and other != node for other, w in self._worker.items()):
+            raise ValueError(f"it says that it is worker {worker}, which another node is already")
 
     def _forget(self, nodes: Iterable[int]) -> None:
         """They are not there, or no longer know the run."""

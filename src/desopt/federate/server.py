@@ -19,7 +19,7 @@ _FEDERATION = {"deadline", "min_answers", "min_nodes", "poll"}
 _PARAMETERS = inspect.signature(minimize).parameters
 _DEFAULT_ROUNDS = _PARAMETERS["rounds"].default
 _SETTINGS = _FEDERATION | _PARAMETERS.keys() - {
-    "fun", "x0", "data", "engine", "jobs", "round_timeout", "attempts", "setup",
+    "fun", "x0", "data", "engine", "jobs", "round_timeout", "attempts", "setup", "max_seconds",
 }  # fmt: skip
 
 

@@ -331,15 +331,14 @@ def search_mixture(layout, rows, y, x, index, step, kind, penalty, accepted):
 
 
 @exact
-def displace_mixture(total, x, index, step, accepted):
-    """total += v_K - x, where v_K is x after the accepted steps; costs O(K l)."""
+def displace_mixture(total, x, index, step):
+    """total += v_K - x, where v_K is x after these steps; costs O(K l)."""
     slot, columns, _table = number_columns(index)
     values = np.empty(columns.size)
     for c in range(columns.size):
         values[c] = x[columns[c]]
     for k in range(index.shape[0]):
-        if accepted[k]:
-            for j in range(index.shape[1]):
-                values[slot[k, j]] += step[k, j]
+        for j in range(index.shape[1]):
+            values[slot[k, j]] += step[k, j]
     for c in range(columns.size):
         total[columns[c]] += values[c] - x[columns[c]]

@@ -41,12 +41,11 @@ def undo_row(v, index, k, old):
 
 
 @brief
-def replay_sparse(v, index, step, accepted):
-    """v[r] += step for every coordinate of every accepted step, in order."""
+def replay_sparse(v, index, step):
+    """v[r] += step for every coordinate of every step, in order."""
     for k in range(index.shape[0]):
-        if accepted[k]:
-            for j in range(index.shape[1]):
-                v[index[k, j]] += step[k, j]
+        for j in range(index.shape[1]):
+            v[index[k, j]] += step[k, j]
 
 
 @exact
