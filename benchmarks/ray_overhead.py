@@ -4,6 +4,7 @@ Ten workers that do nothing. *Bare*: ten actors, one call each with no arguments
 *Ours*: the engine with ten actors, and with one per CPU. *Dense*: ten actors that are given x,
 stored once a round, and return n numbers each. They take turns in one run; medians. Bytes are
 those of the messages, or of the arrays, in a round; what Ray wraps around them is not counted.
+What is wanted of ours is at most 1.3 times the bare calls.
 
     python benchmarks/ray_overhead.py
 """
@@ -124,11 +125,9 @@ def measure(n: int, actors: list[Any]) -> None:
         ("dense exchange", "dense", (array, array)),
     ):
         ratio = found[name] / found["bare"]
-        print(f"  {label:24} {found[name]:8.1f} ms {ratio:6.2f} x  {sent[0]:12,} B up "
+        verdict = "" if name == "dense" else "holds" if ratio <= WANTED else "FAILS"
+        print(f"  {label:24} {found[name]:8.1f} ms {ratio:6.2f} x {verdict:6} {sent[0]:12,} B up "
               f"{sent[1]:12,} B down", flush=True)  # fmt: skip
-    if n == min(SIZES):
-        verdict = "holds" if found["ten"] <= WANTED * found["bare"] else "FAILS"
-        print(f"  at most {WANTED} x ten bare calls: {verdict}")
 
 
 def main() -> None:

@@ -355,6 +355,18 @@ def test_a_worker_has_one_node(tmp_path: Path, caplog: pytest.LogCaptureFixture)
     assert "worker 1" in caplog.text
 
 
+def test_another_node_may_be_the_worker_when_the_first_is_gone() -> None:
+    grid = Loopback()
+
+    def replaced(row: Any) -> None:
+        if row["round"] == 3:
+            del grid.contexts[11]
+            grid.contexts[13] = context(13, 1)
+
+    found = federated(grid, callbacks=[replaced], deadline=5)
+    assert found.x.tobytes() == serial().x.tobytes()
+
+
 def test_strange_reports_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
     grid = Loopback()
     honest = grid.app

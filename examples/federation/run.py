@@ -157,11 +157,15 @@ class Deployment:
     def stop(self, name: str, how: signal.Signals = signal.SIGTERM) -> None:
         """End a process and its children; a SuperNode that is asked to says goodbye first."""
         process = self.processes.pop(name)
-        with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
+        family = [process.pid, *descendants(process.pid)]
+        with contextlib.suppress(subprocess.TimeoutExpired):
             process.send_signal(how)
             process.wait(10)
+        for pid in family:  # Flower starts some of them in sessions of their own
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+            os.killpg(process.pid, signal.SIGKILL)  # what a process that ended by itself left
         process.wait()
 
     def start_node(self, name: str, worker: int, data: Path, **files: str) -> None:
@@ -198,6 +202,16 @@ class Deployment:
                 return
             time.sleep(0.1)
         raise RuntimeError(f"the SuperLink did not start\n{self.log('superlink')}")
+
+
+def descendants(pid: int) -> list[int]:
+    """The children of a process, and theirs."""
+    listing = subprocess.run(["ps", "-e", "-o", "pid=,ppid="], capture_output=True, check=True)
+    pairs = [tuple(map(int, line.split())) for line in listing.stdout.splitlines()]
+    found = [pid]
+    for parent in found:  # grows while we go through it
+        found += [child for child, its_parent in pairs if its_parent == parent]
+    return found[1:]
 
 
 def free_port() -> int:
