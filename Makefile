@@ -19,7 +19,7 @@ demo: $(VENV)/.demo-installed ## compare DES with the other methods on a real da
 	@$(BIN)/desopt demo --out '$(OUT)'
 
 test: $(VENV)/.dev-installed ## run the tests and the examples
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 lint: $(VENV)/.dev-installed ## check format, style and types
 	$(BIN)/ruff format --check .
