@@ -118,9 +118,9 @@ def minimize(
         and how their points become one: ``"mean"``, ``"median"`` or ``"trimmed-mean"`` (without
         the 30 % least and most), coordinate by coordinate, for des* and fed-zo*.
     engine, jobs, round_timeout, attempts
-        ``"auto"``, ``"serial"``, ``"threads"``, ``"processes"`` or an engine object; the number
-        of threads or processes; the seconds one worker's part of a round may take and the
-        times it is tried (processes only).
+        ``"auto"``, ``"serial"``, ``"threads"``, ``"processes"``, ``"ray"`` or an engine object;
+        the number of threads, processes or actors; the seconds one worker's part of a round may
+        take and the times it is tried (processes and ray).
     setup
         Called once per process before ``fun``; what it returns is ``fun``'s last argument.
     journal, snapshot_every
