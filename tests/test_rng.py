@@ -467,7 +467,16 @@ def test_bits_of_version_1(s: Stream) -> None:
 
 def test_numbers_of_the_purposes() -> None:
     """They are part of the counter."""
-    names = ["BATCH", "COORDINATE", "NORMAL", "PARTITION", "EVALUATION", "USER", "DATA", "PARTICIPATION"]
+    names = [
+        "BATCH",
+        "COORDINATE",
+        "NORMAL",
+        "PARTITION",
+        "EVALUATION",
+        "USER",
+        "DATA",
+        "PARTICIPATION",
+    ]
     assert [(p.name, int(p)) for p in Purpose] == [(name, i) for i, name in enumerate(names)]
 
 
