@@ -6,7 +6,7 @@ OUT    ?= desopt-demo
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint bench clean
+.PHONY: help demo test cluster lint bench clean
 
 help: ## show this list
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 14
@@ -21,13 +21,16 @@ demo: $(VENV)/.demo-installed ## compare DES with the other methods on a real da
 test: $(VENV)/.dev-installed ## run the tests and the examples
 	$(BIN)/python -m pytest -n auto --dist worksteal
 
+cluster: $(VENV)/.cluster-installed ## run the tests of the Ray engine and of the Flower federation
+	$(BIN)/python -m pytest tests/test_ray.py tests/test_federate.py
+
 lint: $(VENV)/.dev-installed ## check format, style and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-bench: $(VENV)/.dev-installed ## run the benchmarks
-	@set -e; for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python "$$script"; done
+bench: $(VENV)/.cluster-installed ## run the benchmarks
+	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python "$$script" || exit; done
 	$(BIN)/desopt bench
 
 clean: ## remove caches and outputs (the virtual environment stays)
@@ -49,3 +52,9 @@ $(VENV)/.dev-installed: pyproject.toml | $(VENV)/.created
 	@echo "installing desopt and the tools for its tests into $(VENV) (once; a minute or so)"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@ $(VENV)/.demo-installed
+
+# Apart from the rest: Ray and Flower are large, and Flower wants older versions of rich and typer.
+$(VENV)/.cluster-installed: pyproject.toml | $(VENV)/.dev-installed
+	@echo "installing Ray and Flower into $(VENV) (once; a minute or two)"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,ray,flower]'
+	@touch $@

@@ -20,7 +20,11 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-import ray
+
+try:
+    import ray
+except ImportError:
+    raise SystemExit("needs Ray: pip install 'desopt[ray]'") from None
 
 from desopt.algorithms.base import Form, Settings, unmoved
 from desopt.data import as_shards

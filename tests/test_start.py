@@ -14,8 +14,8 @@ from desopt.jit import compilation_noticed
 
 RUN = """
 import numpy as np, desopt
-desopt.minimize("lr", None, (np.eye(40), np.resize([-1.0, 1.0], 40)), method="des-mr",
-                rounds=2, iterations=4, batch_size=9, workers=2, engine="serial")
+desopt.minimize(lambda x: float(x @ x), np.ones(9), method="des-mr", rounds=2, iterations=4,
+                workers=2, engine="serial")
 """
 LINE = "compiling the kernels"
 
