@@ -395,8 +395,9 @@ def test_compiled_sparse_search(loss: str, layout: str, penalty: float) -> None:
     for seed in range(20):
         compiled, generic, x = both(loss, layout, seed, penalty)
         stream = rng.Stream(seed, 0, 0, 0, rng.Purpose.COORDINATE)
-        index, step = rng.mixture_block(stream, np.full(60, 0.3), 4, x.size, gaussian=seed % 2 == 0)
-        found, expected = (f.search_sparse(index, step) for f in (compiled, generic))
+        scale, normal = np.full(60, 0.3), seed % 2 == 0
+        index, step = rng.mixture_block(stream, scale, 4, x.size, normal)
+        found, expected = (f.search_mixture(stream, scale, 4, normal) for f in (compiled, generic))
         steps = list(zip(index, step, strict=True))
         same = check_decisions(found, expected, generic, x, steps)
         compared, taken = compared + same, taken + int(expected[:same].sum())
@@ -465,26 +466,31 @@ def test_compiled_descent(loss: str, layout: str, count: int) -> None:
     assert compiled.evaluations == generic.evaluations == 2 * count
 
 
+@pytest.mark.parametrize("b", [4, 16])
 @pytest.mark.parametrize("moving", [True, False])
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("loss", LOSSES)
-def test_compiled_walk(loss: str, layout: str, moving: bool) -> None:
-    """A minibatch per estimate, at a point that moves or stays, beside the general loop."""
+def test_compiled_walk(loss: str, layout: str, moving: bool, b: int) -> None:
+    """A minibatch per estimate, at a point that moves or stays, beside the general loop.
+
+    Nine batches of 4 are fewer than the 60 rows, nine of 16 are more than the 47.
+    """
     random = np.random.default_rng(5)
     X, y = made(layout, random)
     x = 0.5 * random.standard_normal(X.shape[1])
+    x[3] = -0.0
     loss_of_batch = oracle.loss_of(loss, 0.1)
     objectives = LinearModel(loss, 0.1), PythonObjective(lambda x, batch: loss_of_batch(x, *batch))
     scale, results = np.full(9, -0.1), []
     for objective in objectives:
-        (_, shard) = objective.prepare([Rows((X, y)), Rows((X, y), np.arange(3, 50))])
-        local = WorkerData(objective, cast(Rows, shard), 7, 2, batch_size=16)
+        whole, part = objective.prepare([Rows((X, y)), Rows((X, y), np.arange(3, 50))])
+        local = WorkerData(objective, cast(Rows, whole if b == 4 else part), 7, 2, b)
         at = x.copy()
         moved = at if moving else np.zeros_like(x)
         results.append((local.walk(at, moved, 3, scale, 0.3), moved))
     (found, end), (expected, _) = results
     np.testing.assert_allclose(found.slopes, expected.slopes, rtol=1e-11, atol=1e-13)
-    assert found[1:] == expected[1:] == (18, 18 * 16, 0)
+    assert found[1:] == expected[1:] == (18, 18 * b, 0)
     assert np.abs(expected.slopes).min() > 1e-6
     v = x.copy() if moving else np.zeros_like(x)
     replay_gaussian(v, scale * found.slopes, *Stream(7, 3, 2, 0, Purpose.NORMAL).key())
@@ -511,7 +517,7 @@ def test_the_loop_for_sparse_steps_is_the_general_one(size: int) -> None:
         _, general, x = both("nsvm", "dense", seed, 0.1)
         stream = rng.Stream(seed, 0, 0, 0, rng.Purpose.COORDINATE)
         index, step = rng.mixture_block(stream, np.full(50, 0.1), size, x.size, gaussian=True)
-        found = fast.search_sparse(index, step)
+        found = fast.search_mixture(stream, np.full(50, 0.1), size, gaussian=True)
         assert found.tolist() == general.search(zip(index, step, strict=True), 50).tolist()
         assert bits(fast.point) == bits(general.point)
         assert 0 < found.sum() < 50

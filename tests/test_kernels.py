@@ -17,7 +17,7 @@ from desopt import rng
 from desopt.data import Rows
 from desopt.data.twins import dense_twin, sparse_twin
 from desopt.jit import exact
-from desopt.kernels import gaussian, losses, mixture
+from desopt.kernels import gaussian, losses, mixture, two_point
 from desopt.kernels.layouts import Csr, Dense
 from desopt.objectives import LinearModel
 from desopt.rng import Purpose, Stream
@@ -145,7 +145,9 @@ def test_decisions_are_those_of_full_evaluation(kind: str, name: str, layout: st
     if kind == "mixture":
         stream = Stream(9, 1, 2, 0, Purpose.COORDINATE)
         index, step = rng.mixture_block(stream, 4 * alpha, 8, 300, gaussian=False)
-        mixture.search_mixture(data, rows, y, x, index, step, KINDS[name], penalty, accepted)
+        mixture.search_mixture(
+            data, rows, y, x, 4 * alpha, 8, False, KINDS[name], penalty, accepted, stream.key()
+        )
     else:
         key = Stream(9, 1, 2, 0, Purpose.NORMAL).key()
         gaussian.search_gaussian(
@@ -249,3 +251,17 @@ def test_without_a_cache_folder_and_with_several_processes_at_once(tmp_path: Pat
     assert [run.returncode for run in runs] == [0, 0, 0], said
     assert len({out for out, _ in said}) == 1
     assert any(Path(together).rglob("*.nbi"))
+
+
+@pytest.mark.parametrize("n", [1, 3, 4, 1023, 1024, 1025, 2502])
+@pytest.mark.parametrize("c", [0.0, 0.7])
+def test_following_and_drawing_in_one_pass(c: float, n: int) -> None:
+    """Over the ends of the blocks of normals, and with zeros of either sign."""
+    pair = np.random.default_rng(0).standard_normal((n, 2))
+    pair[:: max(1, n // 3), 0] = -0.0
+    stream = Stream(3, 1, 4, 1, Purpose.NORMAL)
+    v = pair[:, 0] + c * pair[:, 1] if c else pair[:, 0].copy()
+    u = rng.normals(stream, n)
+    vu = two_point.follow_and_draw(pair, c, np.empty((4, 256)), *stream.key())
+    assert pair.tobytes() == np.stack([v, u], axis=1).tobytes()
+    assert vu == pytest.approx(float(v @ u), rel=1e-12, abs=1e-12)

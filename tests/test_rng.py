@@ -374,13 +374,16 @@ def test_normals_compiled_for_a_caller_with_fast_math() -> None:
     np.testing.assert_array_equal(out, rng.normals(s, 101))
 
 
-def test_normals_of_four_iterations_side_by_side() -> None:
+def test_normals_of_one_or_four_iterations_side_by_side() -> None:
     for first in (0, 3):
         out = np.empty((4, 4 * 5))
-        rng.fill_normal_lanes(out, first, *Stream(6, 7, 8, 12, Purpose.NORMAL).key())
+        rng.fill_normal_planes(out, first, 2, *Stream(6, 7, 8, 12, Purpose.NORMAL).key())
         for g in range(4):
             z = rng.normals(Stream(6, 7, 8, 12 + g, Purpose.NORMAL), 4 * (first + 5))
             np.testing.assert_array_equal(out[:, g::4].T.ravel(), z[4 * first :])
+        rng.fill_normal_planes(out, first, 0, *Stream(6, 7, 8, 13, Purpose.NORMAL).key())
+        z = rng.normals(Stream(6, 7, 8, 13, Purpose.NORMAL), 4 * (first + 20))
+        np.testing.assert_array_equal(out.T.ravel(), z[4 * first :])
 
 
 @pytest.fixture(scope="module")

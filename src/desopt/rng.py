@@ -128,11 +128,7 @@ def mixture_block(
     of all iterations are drawn side by side.
     """
     which = np.arange(scale.size) if which is None else which
-    index = np.empty((l, scale.size), np.int64).T
-    step = np.empty((l, scale.size)).T
-    fill_coordinates(index, step, which, scale, n, *stream.of(Purpose.COORDINATE).key())
-    if gaussian:
-        fill_mixture_normals(step, which, scale, *stream.of(Purpose.NORMAL).key())
+    index, step = draw_mixture(which, scale, l, n, gaussian, *stream.key())
     return index, step
 
 
@@ -143,16 +139,19 @@ _M0, _M1 = _U(0xD2511F53), _U(0xCD9E8D57)  # multipliers and
 _W0, _W1 = _U(0x9E3779B9), _U(0xBB67AE85)  # key increments of Philox4x32
 _LOW = _U(0xFFFFFFFF)
 _ONE, _32, _52, _SIGN = _U(1), _U(32), _U(52), _U(1 << 63)
+_ITERATION = _U(MAX_ITERATIONS - 1)
+_COORDINATE, _NORMAL = _U(Purpose.COORDINATE << 28), _U(Purpose.NORMAL << 28)
 
 
 @exact_inline
 def philox(c0, c1, c2, c3, k0, k1):
     """One block: ten rounds of Philox4x32 on 32-bit words held in uint64."""
     for _ in range(10):
-        p0, p1 = _M0 * c0, _M1 * c2
-        c0, c1, c2, c3 = (p1 >> _32) ^ c1 ^ k0, p1 & _LOW, (p0 >> _32) ^ c3 ^ k1, p0 & _LOW
-        k0, k1 = (k0 + _W0) & _LOW, (k1 + _W1) & _LOW
-    return c0, c1, c2, c3
+        # Only what is multiplied is cut to 32 bits: SIMD multiplications do so by themselves.
+        p0, p1 = _M0 * (c0 & _LOW), _M1 * (c2 & _LOW)
+        c0, c1, c2, c3 = (p1 >> _32) ^ c1 ^ k0, p1, (p0 >> _32) ^ c3 ^ k1, p0
+        k0, k1 = k0 + _W0, k1 + _W1
+    return c0 & _LOW, c1 & _LOW, c2 & _LOW, c3 & _LOW
 
 
 @exact_inline
@@ -303,15 +302,31 @@ def fill_mixture_normals(step, which, scale, c1, c2, c3, k0, k1):
 
 
 @exact
-def fill_normal_lanes(out, first_block, c1, c2, c3, k0, k1):
-    """Normals of four iterations side by side: out[q, 4 j + g] is number 4 (first + j) + q of
-    iteration g after the one in c3, which must be a multiple of four."""
+def draw_mixture(which, scale, l, n, gaussian, c1, c2, c3, k0, k1):
+    """``mixture_block`` for a stream of any purpose."""
+    iteration = c3 & _ITERATION
+    index, step = np.empty((l, scale.size), np.int64).T, np.empty((l, scale.size)).T
+    fill_coordinates(index, step, which, scale, n, c1, c2, _COORDINATE | iteration, k0, k1)
+    if gaussian:
+        fill_mixture_normals(step, which, scale, c1, c2, _NORMAL | iteration, k0, k1)
+    return index, step
+
+
+@exact
+def fill_normal_planes(out, first, shift, c1, c2, c3, k0, k1):
+    """Normals of 2^shift iterations side by side: out[q, (j << shift) + g] is number
+    4 (first + j) + q of iteration g after the one in c3, which is a multiple of 2^shift.
+
+    Words first, then normals in their place: each loop has room for its constants in registers.
+    """
+    bits, side = _U(shift), _U((1 << shift) - 1)
     for t in range(out.shape[1]):
-        block = _U(first_block + (t >> 2))
-        a, b, c, d = philox(block, c1, c2, c3 | _U(t & 3), k0, k1)
-        z0, z1 = _normal_pair(a, b)
-        z2, z3 = _normal_pair(c, d)
-        out[0, t] = z0
-        out[1, t] = z1
-        out[2, t] = z2
-        out[3, t] = z3
+        block, iteration = _U(first) + (_U(t) >> bits), c3 | (_U(t) & side)
+        a, b, c, d = philox(block, c1, c2, iteration, k0, k1)
+        out[0, t] = as_float(a)
+        out[1, t] = as_float(b)
+        out[2, t] = as_float(c)
+        out[3, t] = as_float(d)
+    for q in range(0, 4, 2):
+        for t in range(out.shape[1]):
+            out[q, t], out[q + 1, t] = _normal_pair(as_bits(out[q, t]), as_bits(out[q + 1, t]))

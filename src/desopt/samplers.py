@@ -115,7 +115,8 @@ class _Mixture(Sampler):
         return index, math.sqrt(n / self.l) * z
 
     def search(self, f: LocalFunction, alpha: FloatArray, key: Key) -> BoolArray:
-        return f.search_sparse(*self._block(alpha, key, f.size, None))
+        stream = Stream(*key, 0, Purpose.COORDINATE)
+        return f.search_mixture(stream, self._scale(alpha, f.size), self.l, self.gaussian)
 
     def replay(self, v: FloatArray, alpha: FloatArray, accepted: BoolArray, key: Key) -> None:
         replay_sparse(v, *self._accepted(alpha, accepted, key, v.size))
@@ -133,15 +134,13 @@ class _Mixture(Sampler):
     ) -> tuple[IndexArray, FloatArray]:
         """The accepted steps; the others are not even drawn."""
         which = np.flatnonzero(accepted)
-        return self._block(alpha[which], key, n, which)
-
-    def _block(
-        self, alpha: FloatArray, key: Key, n: int, which: IndexArray | None
-    ) -> tuple[IndexArray, FloatArray]:
-        """Many steps of a round at once: coordinates and alpha_k sqrt(n/l) z, l of each."""
         stream = Stream(*key, 0, Purpose.COORDINATE)
-        scale = alpha * math.sqrt(n / self.l)
+        scale = self._scale(alpha[which], n)
         return rng.mixture_block(stream, scale, self.l, n, self.gaussian, which)
+
+    def _scale(self, alpha: FloatArray, n: int) -> FloatArray:
+        """alpha_k sqrt(n/l), which multiplies z."""
+        return alpha * math.sqrt(n / self.l)
 
 
 @dataclass(frozen=True)

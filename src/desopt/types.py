@@ -82,7 +82,7 @@ class Walked(NamedTuple):
 class LocalFunction(Protocol):
     """f_i: the mean of F over one batch, with a current point v that it can look around.
 
-    ``search_sparse`` and ``search_gaussian`` run a whole (1+1) search of K steps; an
+    ``search_mixture`` and ``search_gaussian`` run a whole (1+1) search of K steps; an
     objective may compile them. All three searches leave the final point in ``point``.
     """
 
@@ -107,8 +107,8 @@ class LocalFunction(Protocol):
     def search(self, steps: Iterable[Step], count: int) -> BoolArray:
         """Try the steps in order, keep v + step where f(v + step) <= f(v); say which were kept."""
 
-    def search_sparse(self, index: IndexArray, step: FloatArray) -> BoolArray:
-        """``search`` for K steps of l coordinates each, given as two K x l arrays."""
+    def search_mixture(self, stream: Any, scale: FloatArray, l: int, gaussian: bool) -> BoolArray:
+        """``search`` for the steps of ``rng.mixture_block``: l coordinates each."""
 
     def search_gaussian(self, stream: Any, alpha: FloatArray) -> BoolArray:
         """``search`` for the steps alpha[k] u_k, u_k the normal vector of iteration k."""
@@ -150,8 +150,8 @@ class Objective(Protocol):
     def dimension(self, shards: Sequence[Any]) -> int | None:
         """n, where the data decide it."""
 
-    def on_rows(self, shard: Any, picked: IndexArray | None, x: FloatArray) -> LocalFunction:
-        """f_i on the picked rows of a shard (None: all), standing at x."""
+    def on_rows(self, shard: Any, picked: Any, x: FloatArray) -> LocalFunction:
+        """f_i at x on rows of a shard: row numbers, a ``data.shards.Pick``, or None for all."""
 
     def on_batch(self, batch: Any, size: int, x: FloatArray) -> LocalFunction:
         """f_i on a batch that a sampler drew, standing at x."""

@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias, overload
+from typing import Any, NamedTuple, TypeAlias, overload
 
 import numpy as np
 from scipy import sparse
@@ -20,6 +20,19 @@ from scipy import sparse
 from desopt import rng
 from desopt.rng import Purpose, Stream
 from desopt.types import FloatArray, IndexArray, LocalFunction, Objective, user_code
+
+
+class Pick(NamedTuple):
+    """A minibatch still to be drawn: ``size`` rows of a shard, uniformly with replacement.
+
+    A compiled search draws it itself.
+    """
+
+    stream: Stream
+    size: int
+
+
+_ALL = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True)
@@ -34,13 +47,20 @@ class Rows:
     def size(self) -> int:
         return int(self.arrays[0].shape[0]) if self.rows is None else self.rows.size
 
-    def numbers(self, picked: IndexArray | None = None) -> IndexArray:
+    @property
+    def members(self) -> tuple[IndexArray, int]:
+        """``rows`` and their number, as the kernels take it: no rows stand for all of them."""
+        return _ALL if self.rows is None else self.rows, self.size
+
+    def numbers(self, picked: IndexArray | Pick | None = None) -> IndexArray:
         """Row numbers in the arrays of the picked rows of this shard (None: of all)."""
         if picked is None:
             return np.arange(self.size, dtype=np.int64) if self.rows is None else self.rows
+        if isinstance(picked, Pick):
+            picked = rng.integers(picked.stream, picked.size, self.size)
         return picked if self.rows is None else self.rows[picked]
 
-    def take(self, picked: IndexArray | None = None) -> Any:
+    def take(self, picked: IndexArray | Pick | None = None) -> Any:
         """The picked rows, in the form the user passed the data in."""
         if picked is None and self.rows is None:
             batch = tuple(map(_read_only, self.arrays))
@@ -51,7 +71,7 @@ class Rows:
 
     def sample(self, objective: Objective, x: FloatArray, stream: Stream, b: int) -> LocalFunction:
         """The objective on b rows drawn uniformly with replacement."""
-        return objective.on_rows(self, rng.integers(stream, b, self.size), x)
+        return objective.on_rows(self, Pick(stream, b), x)
 
     def whole(self, objective: Objective, x: FloatArray, stream: Stream, b: int) -> LocalFunction:
         """The objective on all rows."""

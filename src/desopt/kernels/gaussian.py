@@ -14,7 +14,7 @@ from desopt.kernels.layouts import fill_margins, rows_dot_four, signed_batch
 from desopt.kernels.linear import dot
 from desopt.kernels.losses import sum_losses
 from desopt.kernels.lowlevel import move_along_lane, unpack_lanes
-from desopt.rng import fill_normal_lanes
+from desopt.rng import fill_normal_planes
 
 LANES = 4
 _ROWS = 1024  # rows per step of a pass over many
@@ -29,7 +29,7 @@ def draw_four(u, v, vu, uu, lanes, c1, c2, c3, k0, k1):
         vu[g] = 0.0
         uu[g] = 0.0
     for first in range(0, n, 4 * BLOCKS):
-        fill_normal_lanes(lanes, first // 4, c1, c2, c3, k0, k1)
+        fill_normal_planes(lanes, first // 4, 2, c1, c2, c3, k0, k1)
         unpack_lanes(lanes, min(4 * BLOCKS, n - first), u, first, v, vu, uu)
 
 

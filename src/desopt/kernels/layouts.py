@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba.extending import overload
 
-from desopt.jit import SUMS, exact_inline, fused
+from desopt.jit import SUMS, exact, exact_inline, fused
 from desopt.kernels.lowlevel import dot_lanes, prefetch
 
 _U = np.uint64
@@ -34,6 +34,13 @@ class Csr(NamedTuple):
     indptr: Any
     indices: Any
     data: Any
+
+
+@exact
+def take_members(members, picked, rows):
+    """rows = members[picked]; no members stand for all rows: 0, 1, ..."""
+    for i in range(picked.size):
+        rows[i] = members[picked[i]] if members.size else picked[i]
 
 
 @exact_inline
@@ -85,50 +92,50 @@ def _csr_margins(indptr, indices, data, rows, y, x, out):
         out[t] = y[i] * (even + odd)
 
 
-def fill_margins_two(layout, rows, y, x, u, of_x, of_u):
-    """The margins of two vectors, reading every row once."""
+def fill_margins_pair(layout, rows, y, pair, of_v, of_u):
+    """The margins of two vectors that lie side by side, pair[j] = (v_j, u_j)."""
 
 
-@overload(fill_margins_two, jit_options=SUMS)
-def _fill_margins_two(layout, rows, y, x, u, of_x, of_u):
+@overload(fill_margins_pair, jit_options=SUMS)
+def _fill_margins_pair(layout, rows, y, pair, of_v, of_u):
     if layout.instance_class is Dense:
 
-        def dense(layout, rows, y, x, u, of_x, of_u):
+        def dense(layout, rows, y, pair, of_v, of_u):
             values = layout.values
             for t in range(rows.size):
                 i = rows[t]
-                zx, zu = 0.0, 0.0
-                for j in range(x.size):
-                    zx += values[i, j] * x[j]
-                    zu += values[i, j] * u[j]
-                of_x[t] = y[i] * zx
+                zv, zu = 0.0, 0.0
+                for j in range(pair.shape[0]):
+                    zv += values[i, j] * pair[j, 0]
+                    zu += values[i, j] * pair[j, 1]
+                of_v[t] = y[i] * zv
                 of_u[t] = y[i] * zu
 
         return dense
-    return lambda layout, rows, y, x, u, of_x, of_u: _csr_margins_two(
-        layout.indptr, layout.indices, layout.data, rows, y, x, u, of_x, of_u
+    return lambda layout, rows, y, pair, of_v, of_u: _csr_margins_pair(
+        layout.indptr, layout.indices, layout.data, rows, y, pair.reshape(-1), of_v, of_u
     )
 
 
 @fused
-def _csr_margins_two(indptr, indices, data, rows, y, x, u, of_x, of_u):
+def _csr_margins_pair(indptr, indices, data, rows, y, pair, of_v, of_u):
     for t in range(rows.size):
         i = rows[t]
         fetch_row(indptr, indices, data, rows[min(t + AHEAD, rows.size - 1)])
         begin, end = _U(indptr[i]), _U(indptr[i + 1])
-        pairs = begin + ((end - begin) & ~_U(1))
-        x0, x1, u0, u1 = 0.0, 0.0, 0.0, 0.0
-        for p in range(begin, pairs, _U(2)):
-            one, two = _U(indices[p]), _U(indices[p + _U(1)])
-            x0 += data[p] * x[one]
-            u0 += data[p] * u[one]
-            x1 += data[p + _U(1)] * x[two]
-            u1 += data[p + _U(1)] * u[two]
-        if pairs != end:
-            one = _U(indices[pairs])
-            x0 += data[pairs] * x[one]
-            u0 += data[pairs] * u[one]
-        of_x[t] = y[i] * (x0 + x1)
+        evens = begin + ((end - begin) & ~_U(1))
+        v0, v1, u0, u1 = 0.0, 0.0, 0.0, 0.0
+        for p in range(begin, evens, _U(2)):
+            one, two = _U(2) * _U(indices[p]), _U(2) * _U(indices[p + _U(1)])
+            v0 += data[p] * pair[one]
+            u0 += data[p] * pair[one + _U(1)]
+            v1 += data[p + _U(1)] * pair[two]
+            u1 += data[p + _U(1)] * pair[two + _U(1)]
+        if evens != end:
+            one = _U(2) * _U(indices[evens])
+            v0 += data[evens] * pair[one]
+            u0 += data[evens] * pair[one + _U(1)]
+        of_v[t] = y[i] * (v0 + v1)
         of_u[t] = y[i] * (u0 + u1)
 
 

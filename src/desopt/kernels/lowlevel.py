@@ -76,7 +76,7 @@ def _zero_sums(builder):
 
 @_intrinsic
 def unpack_lanes(_context, lanes, count, u, first, v, vu, uu):
-    """From the order of ``fill_normal_lanes`` to u[first + j, :], j < count, adding up
+    """From four iterations of ``fill_normal_planes`` to u[first + j, :], j < count, adding up
     vu += v[first + j] u[first + j, :] and uu += u[first + j, :]^2 on the way."""
     int64 = types.int64
     signature = types.void(lanes, int64, u, int64, v, vu, uu)

@@ -14,9 +14,10 @@ import numpy as np
 from numba.extending import overload
 
 from desopt.jit import FUSED, exact, exact_inline
-from desopt.kernels.layouts import AHEAD, Dense, fetch_row, fill_margins
+from desopt.kernels.layouts import AHEAD, Dense, fetch_row, fill_margins, take_members
 from desopt.kernels.losses import CHUNK, fill_losses, sum_losses
 from desopt.kernels.steps import apply_row, undo_row
+from desopt.rng import draw_mixture, fill_integers
 
 _U = np.uint64
 
@@ -313,11 +314,25 @@ def _run_search(columns, margin, values, slot, step, kind, penalty, accepted):
 
 
 @exact
-def search_mixture(layout, rows, y, x, index, step, kind, penalty, accepted):
-    """K steps of l coordinates from x.
+def draw_and_search(
+    layout, members, size, b, rows_key, y, x, scale, l, gaussian, kind, penalty, accepted, key
+):
+    """``search_mixture`` on a minibatch of b rows: a worker's round in one call without the GIL."""
+    rows = np.empty(b, np.int64)
+    fill_integers(rows, size, *rows_key)
+    take_members(members, rows, rows)
+    return search_mixture(layout, rows, y, x, scale, l, gaussian, kind, penalty, accepted, key)
+
+
+@exact
+def search_mixture(layout, rows, y, x, scale, l, gaussian, kind, penalty, accepted, key):
+    """K steps of l coordinates from x, drawn here.
 
     Returns the number of NaN steps, the touched columns, v there, and v - x there.
     """
+    iterations = np.arange(scale.size)
+    index, step = draw_mixture(iterations, scale, l, x.size, gaussian, *key)
+    accepted[:] = False
     slot, columns, table = number_columns(index)
     margin, collected = collect(layout, rows, y, x, columns, table)
     values = np.empty(columns.size)

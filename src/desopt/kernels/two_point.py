@@ -8,16 +8,22 @@ from __future__ import annotations
 
 import numpy as np
 
-from desopt.jit import exact, sums
+from desopt.jit import exact, exact_inline, sums
 from desopt.kernels.gaussian import BLOCKS, LANES, draw_four
-from desopt.kernels.layouts import fill_margins, fill_margins_two, rows_dot_four, signed_batch
+from desopt.kernels.layouts import (
+    fill_margins,
+    fill_margins_pair,
+    rows_dot_four,
+    signed_batch,
+    take_members,
+)
 from desopt.kernels.linear import dot
 from desopt.kernels.losses import sum_losses
 from desopt.kernels.lowlevel import move_along_lane
 from desopt.kernels.steps import add_scaled
-from desopt.rng import fill_integers, fill_normal_blocks
+from desopt.rng import fill_integers, fill_normal_planes, fill_normals
 
-_NUMBERS = 1024  # per step of a pass over n: these parts of u and v stay in the cache
+_BLOCKS = 256  # per step of a pass over n: these parts of u and v stay in the cache
 
 
 @sums
@@ -36,7 +42,8 @@ def mean_slope(kind, margin, along, radius, trial):
 def slope(layout, rows, y, x, u, kind, penalty, radius):
     """The estimate along u at x."""
     margin, along = np.empty(rows.size), np.empty(rows.size)
-    fill_margins_two(layout, rows, y, x, u, margin, along)
+    fill_margins(layout, rows, y, x, margin)
+    fill_margins(layout, rows, y, u, along)
     return mean_slope(kind, margin, along, radius, np.empty(rows.size)) + penalty * dot(x, u)
 
 
@@ -73,43 +80,99 @@ def descend(layout, rows, y, v, scale, kind, penalty, radius, slopes, c1, c2, c3
     return nans
 
 
-@exact
-def follow_and_draw(moved, c, u, at, block_key):
-    """moved += c u, then u = the next normals, in one pass; returns at^T u."""
-    c1, c2, c3, k0, k1 = block_key
-    total = 0.0
-    for first in range(0, u.size, _NUMBERS):
-        part = slice(first, min(first + _NUMBERS, u.size))
-        if c != 0.0:
-            add_scaled(moved[part], c, u[part])
-        fill_normal_blocks(u[part], first // 4, c1, c2, c3, k0, k1)
-        total += dot(at[part], u[part])
-    return total
+@exact_inline
+def _follow(pair, j, c, normal):
+    """v_j += c u_j, then u_j = normal; returns v_j u_j. c = 0 leaves even the sign of a zero."""
+    v = pair[j, 0] + c * pair[j, 1] if c != 0.0 else pair[j, 0]
+    pair[j, 0] = v
+    pair[j, 1] = normal
+    return v * normal
 
 
 @exact
-def walk(layout, shard, y, b, at, moved, scale, kind, penalty, radius, slopes, rows_key, key):
-    """On a new batch for each k: slopes[k] = g_k at ``at``, then moved += scale[k] g_k u_k.
+def follow_and_draw(pair, c, planes, c1, c2, c3, k0, k1):
+    """pair is v and u side by side: v += c u, then u = the next normals; returns v^T u."""
+    n, blocks = pair.shape[0], planes.shape[1]
+    t0, t1, t2, t3 = 0.0, 0.0, 0.0, 0.0
+    for first in range(0, n, 4 * blocks):
+        fill_normal_planes(planes, first // 4, 0, c1, c2, c3, k0, k1)
+        whole = min(blocks, (n - first) // 4)
+        for i in range(whole):
+            j = first + 4 * i
+            t0 += _follow(pair, j, c, planes[0, i])
+            t1 += _follow(pair, j + 1, c, planes[1, i])
+            t2 += _follow(pair, j + 2, c, planes[2, i])
+            t3 += _follow(pair, j + 3, c, planes[3, i])
+        for j in range(first + 4 * whole, min(first + 4 * blocks, n)):
+            t0 += _follow(pair, j, c, planes[j % 4, whole])
+    return (t0 + t1) + (t2 + t3)
 
-    ``shard`` are the rows to draw from; ``at`` and ``moved`` may be one array. Returns the NaNs.
+
+@exact
+def walk(layout, members, size, y, b, v, scale, kind, penalty, radius, slopes, rows_key, key):
+    """On a new batch for each k: slopes[k] = g_k at v, then v += scale[k] g_k u_k.
+
+    ``members`` are the rows to draw from (none: all). Returns the NaNs.
     """
     r1, r2, r3, s0, s1 = rows_key
     c1, c2, c3, k0, k1 = key
     rows = np.empty(b, np.int64)
     margin, along, trial = np.empty(b), np.empty(b), np.empty(b)
-    u = np.zeros(at.size)
+    planes = np.empty((4, _BLOCKS))
+    pair = np.empty((v.size, 2))  # v and u side by side: a row's column is one place, not two
+    for j in range(v.size):
+        pair[j, 0] = v[j]
+        pair[j, 1] = 0.0
     c = 0.0
     nans = 0
     for k in range(scale.size):
-        fill_integers(rows, shard.size, r1, r2, r3 | np.uint64(k), s0, s1)
-        for i in range(b):
-            rows[i] = shard[rows[i]]
-        au = follow_and_draw(moved, c, u, at, (c1, c2, c3 | np.uint64(k), k0, k1))
-        fill_margins_two(layout, rows, y, at, u, margin, along)
-        found = mean_slope(kind, margin, along, radius, trial) + penalty * au
+        fill_integers(rows, size, r1, r2, r3 | np.uint64(k), s0, s1)
+        take_members(members, rows, rows)
+        vu = follow_and_draw(pair, c, planes, c1, c2, c3 | np.uint64(k), k0, k1)
+        fill_margins_pair(layout, rows, y, pair, margin, along)
+        found = mean_slope(kind, margin, along, radius, trial) + penalty * vu
         nans += found != found
         slopes[k] = found if np.isfinite(found) else 0.0
         c = scale[k] * slopes[k]
-    if c != 0.0:
-        add_scaled(moved, c, u)
+    for j in range(v.size):
+        v[j] = pair[j, 0] + c * pair[j, 1] if c != 0.0 else pair[j, 0]
+    return nans
+
+
+@exact
+def survey(
+    layout, members, size, y, b, x, total, scale, kind, penalty, radius, slopes, rows_key, key
+):
+    """On a new batch for each k: slopes[k] = g_k at x, which stays, and
+    total += scale[k] g_k u_k. Returns the NaNs.
+
+    The margins at x are computed once for all batches, where these are more rows than there are.
+    """
+    r1, r2, r3, s0, s1 = rows_key
+    c1, c2, c3, k0, k1 = key
+    kept = np.empty(size if scale.size * b >= size else 0)
+    if kept.size:
+        every = np.arange(size)
+        take_members(members, every, every)
+        fill_margins(layout, every, y, x, kept)
+    picked, rows = np.empty(b, np.int64), np.empty(b, np.int64)
+    margin, along, trial = np.empty(b), np.empty(b), np.empty(b)
+    u = np.empty(x.size)
+    nans = 0
+    for k in range(scale.size):
+        fill_integers(picked, size, r1, r2, r3 | np.uint64(k), s0, s1)
+        take_members(members, picked, rows)
+        fill_normals(u, c1, c2, c3 | np.uint64(k), k0, k1)
+        fill_margins(layout, rows, y, u, along)
+        if kept.size:
+            for i in range(b):
+                margin[i] = kept[picked[i]]
+        else:
+            fill_margins(layout, rows, y, x, margin)
+        found = mean_slope(kind, margin, along, radius, trial) + penalty * dot(x, u)
+        nans += found != found
+        slopes[k] = found if np.isfinite(found) else 0.0
+        c = scale[k] * slopes[k]
+        if c != 0.0:
+            add_scaled(total, c, u)
     return nans

@@ -90,9 +90,12 @@ class PointFunction(ABC):
             raise
         return accepted
 
-    def search_sparse(self, index: IndexArray, step: FloatArray) -> BoolArray:
+    def search_mixture(
+        self, stream: Stream, scale: FloatArray, l: int, gaussian: bool
+    ) -> BoolArray:
         # The same as ``search``, without a Python object per step: this loop is what a user's
         # own function pays per iteration.
+        index, step = rng.mixture_block(stream, scale, l, self.size, gaussian)
         self._undo()
         v, old = self._v, np.empty(index.shape[1])
         evaluate = self._evaluate

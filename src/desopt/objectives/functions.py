@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from desopt.data import Rows, Shard
+from desopt.data import Pick, Rows, Shard
 from desopt.objectives.base import PointFunction
 from desopt.types import FloatArray, IndexArray, failure, user_code
 
@@ -46,7 +46,9 @@ class PythonObjective:
     def dimension(self, shards: Sequence[Shard]) -> int | None:
         return None
 
-    def on_rows(self, shard: Rows, picked: IndexArray | None, x: FloatArray) -> PointFunction:
+    def on_rows(
+        self, shard: Rows, picked: IndexArray | Pick | None, x: FloatArray
+    ) -> PointFunction:
         rows = shard.size if picked is None else picked.size
         return PythonFunction(self.fun, (shard.take(picked), *self._state()), x, rows)
 

@@ -13,18 +13,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
 from scipy import sparse
 
-from desopt.data import Loaders, Nothing, Rows, Shard, all_finite, as_rows, distinct
+from desopt.data import Loaders, Nothing, Pick, Rows, Shard, all_finite, as_rows, distinct
 from desopt.kernels import linear as kernels
 from desopt.kernels import two_point
 from desopt.kernels.gaussian import search_gaussian, values_around
 from desopt.kernels.layouts import Csr, Dense
 from desopt.kernels.losses import LR, LSVM, NSVM
-from desopt.kernels.mixture import search_mixture
+from desopt.kernels.mixture import draw_and_search, search_mixture
 from desopt.objectives.base import PointFunction
 from desopt.rng import Purpose, Stream
 from desopt.types import BoolArray, FloatArray, IndexArray
@@ -76,9 +77,10 @@ class LinearModel:
             prepared.append(shard)
         return prepared
 
-    def on_rows(self, shard: Rows, picked: IndexArray | None, x: FloatArray) -> LinearFunction:
-        X, y = shard.arrays
-        return LinearFunction(self, X, y, shard.numbers(picked), x)
+    def on_rows(
+        self, shard: Rows, picked: IndexArray | Pick | None, x: FloatArray
+    ) -> LinearFunction:
+        return LinearFunction(self, shard, picked, x)
 
     def on_batch(self, batch: Any, size: int, x: FloatArray) -> LinearFunction:
         (shard,) = self.prepare([as_rows(batch, "the batch of draw(rng, b)")], some=True)
@@ -101,10 +103,12 @@ class LinearModel:
         X, y = shard.arrays
         slopes = np.empty(scale.size)
         keys = stream.of(Purpose.BATCH).key(), stream.of(Purpose.NORMAL).key()
-        nans = two_point.walk(
-            _layout(X), shard.numbers(), y, batch_size, at, moved, scale,
-            LOSSES[self.loss], self.penalty, radius, slopes, *keys,
-        )  # fmt: skip
+        rows = _layout(X), *shard.members, y, batch_size
+        rest = scale, LOSSES[self.loss], self.penalty, radius, slopes, *keys
+        if at is moved:
+            nans = two_point.walk(*rows, at, *rest)
+        else:
+            nans = two_point.survey(*rows, at, moved, *rest)
         return slopes, int(nans)
 
     def _check_arrays(self, arrays: tuple[Any, ...]) -> None:
@@ -134,12 +138,17 @@ class LinearFunction(PointFunction):
     """
 
     def __init__(
-        self, model: LinearModel, X: Any, y: FloatArray, rows: IndexArray, x: FloatArray
+        self, model: LinearModel, shard: Rows, picked: IndexArray | Pick | None, x: FloatArray
     ) -> None:
-        super().__init__(x, rows.size)
-        self._data = _layout(X), rows, y
+        super().__init__(x, shard.size if picked is None else picked.size)
+        self._shard, self._picked = shard, picked
         self._model = LOSSES[model.loss], model.penalty
         self._moved: tuple[IndexArray, FloatArray, FloatArray] | None = None
+
+    @cached_property
+    def _data(self) -> tuple[Dense | Csr, IndexArray, FloatArray]:
+        X, y = self._shard.arrays
+        return _layout(X), self._shard.numbers(self._picked), y
 
     def at(self, x: FloatArray) -> float:
         return float(kernels.objective_value(*self._data, x, *self._model))
@@ -165,9 +174,18 @@ class LinearFunction(PointFunction):
         """v to read from: x itself while v has not left it."""
         return self._x if self._copy is None and self._moved is None else self.point
 
-    def search_sparse(self, index: IndexArray, step: FloatArray) -> BoolArray:
-        accepted = np.zeros(len(index), np.bool_)
-        nans, *moved = search_mixture(*self._data, self._here, index, step, *self._model, accepted)
+    def search_mixture(
+        self, stream: Stream, scale: FloatArray, l: int, gaussian: bool
+    ) -> BoolArray:
+        accepted = np.empty(scale.size, np.bool_)
+        steps = scale, l, gaussian, *self._model, accepted, stream.key()
+        if isinstance(self._picked, Pick) and "_data" not in self.__dict__:
+            X, y = self._shard.arrays
+            b, key = self._picked.size, self._picked.stream.key()
+            found = draw_and_search(_layout(X), *self._shard.members, b, key, y, self._here, *steps)
+        else:
+            found = search_mixture(*self._data, self._here, *steps)
+        nans, *moved = found
         self._moved = tuple(moved)
         return self._searched(accepted, nans)
 
