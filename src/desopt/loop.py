@@ -7,7 +7,7 @@ import os
 import platform
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from desopt.progress import ProgressBar
 from desopt.rng import MAX_ITERATIONS, MAX_ROUNDS, SERVER, STREAM_VERSION
 from desopt.samplers import Sampler
 from desopt.stopping import Callback, Schedule, Status, Stopping
-from desopt.types import Algorithm, Answer, EngineError, FloatArray, JournalError, Objective
+from desopt.types import Algorithm, Answer, EngineError, FloatArray, JournalError, Objective, Task
 
 
 @dataclass
@@ -256,9 +256,11 @@ class _Run:
     def _round(self, before: Any) -> tuple[Any, list[Answer], Any, Row]:
         """One turn of the loop: plan, work, merge, and the row that tells of it."""
         began = time.perf_counter()
-        answers = self.engine.round(self.job.algorithm.plan(before))
-        self._check(answers, before.round)
-        state = self.job.algorithm.merge(before, answers)
+        answers: list[Answer] = []
+        arriving = self._arriving(self.job.algorithm.plan(before), answers)
+        state = self.job.algorithm.merge(before, arriving)
+        for _ in arriving:  # whatever the merge did not look at
+            pass
         self._tell(state)
         last = self._last()
         up, down = self._traffic(before.round, answers)
@@ -308,14 +310,22 @@ class _Run:
     def _last(self) -> Mapping[str, Any]:
         return self.history[-1] if self.history else self._before
 
-    def _check(self, answers: list[Answer], round: int) -> None:
-        """An engine may lose answers, but not make them up or mix them."""
-        workers = [answer.worker for answer in answers]
-        if workers != sorted(set(workers).intersection(self.job.asked(round))):
-            raise EngineError(
-                f"engine {self.engine.name} returned answers of workers {workers[:20]} in round "
-                f"{round}; it must return those of job.asked(round), once each and in order"
-            )
+    def _arriving(self, task: Task, answers: list[Answer]) -> Iterator[Answer]:
+        """A round's answers as they come, which ``answers`` keeps for the journal.
+
+        An engine may lose answers, but not make them up or mix them.
+        """
+        asked = iter(self.job.asked(task.round))
+        for answer in self.engine.round(task):
+            answers.append(answer)
+            if answer.worker not in asked:  # looks for it from where the last one was found
+                workers = [each.worker for each in answers[-20:]]
+                raise EngineError(
+                    f"engine {self.engine.name} returned answers of workers {workers} in round "
+                    f"{task.round}; it must return those of job.asked(round), once each and in "
+                    "order"
+                )
+            yield answer
 
     def _tell(self, state: Any) -> None:
         if isinstance(self.engine, Wired):

@@ -73,8 +73,8 @@ class DES(Settings):
         if count == 0:
             return unmoved(state)
         # line 17: d = (1/M) sum_i v_i,K - x_t; line 18: m = beta m + (1 - beta) d; line 19: x + m
-        x, m = momentum_step(x, state.m, total, count, self.momentum)
-        return DESState(state.round + 1, x, m)
+        x = momentum_step(x, state.m, total, count, self.momentum)
+        return DESState(state.round + 1, x, total)
 
     def _add(self, state: DESState, total: FloatArray, answer: Answer) -> None:
         """total += v_i,K - x_t."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Protocol, runtime_checkable
@@ -111,8 +111,8 @@ class Engine(Protocol):
     def start(self, job: Job) -> None:
         """Get ready for rounds of this job."""
 
-    def round(self, task: Task) -> list[Answer]:
-        """The answers of ``job.asked(task.round)``, ordered by worker.
+    def round(self, task: Task) -> Iterable[Answer]:
+        """The answers of ``job.asked(task.round)``, ordered by worker; all are taken.
 
         An engine with a deadline may come back without some of them, or with none.
         """

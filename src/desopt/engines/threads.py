@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
 from typing import TypeVar
 
@@ -28,17 +28,18 @@ class Threads:
         self._threads = min(self.jobs, job.workers)
         self._pool = ThreadPoolExecutor(max(1, self._threads - 1), "desopt")
 
-    def round(self, task: Task) -> list[Answer]:
+    def round(self, task: Task) -> Iterator[Answer]:
         return self._spread(partial(self._job.work, task), self._job.asked(task.round))
 
     def totals(self, x: FloatArray, workers: Sequence[int]) -> list[tuple[float, int]]:
-        return self._spread(partial(self._job.total, x), workers)
+        return list(self._spread(partial(self._job.total, x), workers))
 
-    def _spread(self, call: Callable[[int], T], workers: Sequence[int]) -> list[T]:
+    def _spread(self, call: Callable[[int], T], workers: Sequence[int]) -> Iterator[T]:
         """call(worker) for all workers, in their order; a thread takes the next when it is free.
 
-        One future per thread, not per worker: waking the main thread for each would cost more
-        than a short search.
+        This thread is one of them, and hands out what is ready before it takes the next: so a
+        merge goes on while others still search. One future per thread, not per worker: waking
+        the main thread for each would cost more than a short search.
         """
         results: dict[int, T] = {}
         left = iter(workers)  # shared: next() on it is one step under the GIL
@@ -49,10 +50,16 @@ class Threads:
 
         assert self._pool is not None
         futures = [self._pool.submit(serve) for _ in range(self._threads - 1)]
-        serve()  # this thread is one of them
-        for future in futures:
-            future.result()
-        return [results[worker] for worker in workers]
+        for worker in workers:
+            while worker not in results:
+                taken = next(left, None)
+                if taken is not None:
+                    results[taken] = call(taken)
+                else:
+                    wait(futures)
+                    for future in futures:
+                        future.result()  # raises what went wrong there
+            yield results.pop(worker)
 
     def close(self) -> None:
         if self._pool is not None:

@@ -93,9 +93,12 @@ def add_at(total, index, values):
 
 @exact
 def momentum_step(x, m, total, count, beta):
-    """m = beta m + (1 - beta) total / count and x + m, as new arrays, in one pass."""
-    new_x, new_m = np.empty_like(x), np.empty_like(m)
+    """The new m = beta m + (1 - beta) total / count takes the place of total; returns x + m.
+
+    One pass and one new array: new memory costs more than the arithmetic.
+    """
+    new_x = np.empty_like(x)
     for j in range(x.size):
-        new_m[j] = beta * m[j] + (1.0 - beta) * (total[j] / count)
-        new_x[j] = x[j] + new_m[j]
-    return new_x, new_m
+        total[j] = beta * m[j] + (1.0 - beta) * (total[j] / count)
+        new_x[j] = x[j] + total[j]
+    return new_x
