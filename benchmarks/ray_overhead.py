@@ -29,10 +29,10 @@ except ImportError:
 from desopt.algorithms.base import Form, Settings, unmoved
 from desopt.data import as_shards
 from desopt.engines import Job
-from desopt.engines.base import cores
 from desopt.engines.cluster import connect
 from desopt.engines.ray import Ray
 from desopt.objectives.functions import PythonObjective
+from desopt.parallel import cores
 from desopt.types import Answer, FloatArray, Task
 
 WORKERS, ITERATIONS = 10, 500

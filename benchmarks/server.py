@@ -1,7 +1,8 @@
-"""What a server's merge costs: des-mr answers of 63 bytes, rebuilt into x, one after the other.
+"""What a server's merge costs: des-mr answers of 63 bytes, rebuilt and added up in their order.
 
 n = 47,236, K = 500, l = 8, and as many answers as a round may have. They are made while they are
-merged, as if they came from a network: memory must not depend on their number. One core.
+merged, as if they came from a network: memory must not depend on their number. All cores that the
+process may use; ``taskset -c 0`` in front leaves one.
 
     python benchmarks/server.py
 """
@@ -15,6 +16,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from desopt.algorithms import DES
+from desopt.parallel import cores
 from desopt.types import Answer
 
 N, ITERATIONS, ACCEPTED = 47_236, 500, 0.3
@@ -37,11 +39,12 @@ def main() -> None:
     algorithm = DES(iterations=ITERATIONS)
     state = algorithm.init(np.zeros(N))
     algorithm.merge(state, answers(100))  # compiles
-    print(f"{'answers':>8} {'CPU s':>8} {'answers/s':>10} {'peak MB':>8}")
+    print(f"{cores()} cores")
+    print(f"{'answers':>8} {'seconds':>8} {'answers/s':>10} {'peak MB':>8}")
     for count in COUNTS:
-        began = time.process_time()
+        began = time.perf_counter()
         algorithm.merge(state, answers(count))
-        seconds = time.process_time() - began
+        seconds = time.perf_counter() - began
         print(f"{count:8,} {seconds:8.2f} {count / seconds:10,.0f} {peak_megabytes():8.0f}",
               flush=True)  # fmt: skip
 

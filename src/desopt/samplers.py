@@ -24,10 +24,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from desopt import rng
-from desopt.kernels.mixture import displace_mixture
-from desopt.kernels.steps import apply_step, replay_gaussian, replay_sparse
+from desopt.kernels.mixture import mixture_change, mixture_changes
+from desopt.kernels.steps import add_at, apply_step, replay_gaussian, replay_sparse
 from desopt.rng import Purpose, Stream
-from desopt.types import BoolArray, FloatArray, IndexArray, LocalFunction, Step, user_code
+from desopt.types import (
+    BoolArray,
+    ByteArray,
+    FloatArray,
+    IndexArray,
+    LocalFunction,
+    Step,
+    user_code,
+)
 
 
 class Key(NamedTuple):
@@ -94,7 +102,7 @@ class Gaussian(Sampler):
 
 
 @dataclass(frozen=True)
-class _Mixture(Sampler):
+class Mixture(Sampler):
     """l coordinates drawn with replacement, each changed by sqrt(n/l) z."""
 
     l: int = 8
@@ -124,7 +132,24 @@ class _Mixture(Sampler):
     def displace(
         self, total: FloatArray, x: FloatArray, alpha: FloatArray, accepted: BoolArray, key: Key
     ) -> None:
-        displace_mixture(total, x, *self._accepted(alpha, accepted, key, x.size))
+        add_at(total, *mixture_change(x, *self._accepted(alpha, accepted, key, x.size)))
+
+    def changes(
+        self, x: FloatArray, alpha: FloatArray, masks: ByteArray, workers: IndexArray, key: Key
+    ) -> Iterator[tuple[IndexArray, FloatArray]]:
+        """(coordinates, v_K - x there) of many workers' packed accept bits, without the GIL.
+
+        The key says seed and round; its worker does not matter.
+        """
+        c1, _, c3, k0, k1 = Stream(*key, 0, Purpose.COORDINATE).key()
+        scale = self._scale(alpha, x.size)
+        columns, change, ends = mixture_changes(
+            x, scale, self.l, self.gaussian, masks, workers, c1, c3, k0, k1
+        )
+        begin = 0
+        for end in ends.tolist():
+            yield columns[begin:end], change[begin:end]
+            begin = end
 
     def settings(self) -> dict[str, Any]:
         return {"name": type(self).__name__, "l": self.l}
@@ -144,14 +169,14 @@ class _Mixture(Sampler):
 
 
 @dataclass(frozen=True)
-class MixtureGaussian(_Mixture):
+class MixtureGaussian(Mixture):
     """Definition 1: z_j ~ N(0, 1)."""
 
     gaussian = True
 
 
 @dataclass(frozen=True)
-class MixtureRademacher(_Mixture):
+class MixtureRademacher(Mixture):
     """Definition 2: z_j = -1 or 1 with 50 % chance."""
 
 

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 FloatArray: TypeAlias = NDArray[np.float64]
 IndexArray: TypeAlias = NDArray[np.int64]
 BoolArray: TypeAlias = NDArray[np.bool_]
+ByteArray: TypeAlias = NDArray[np.uint8]
 
 #: One mutation: coordinates (``None`` for all of them) and the change of each.
 Step: TypeAlias = tuple[IndexArray | None, FloatArray]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from desopt.rng import MAX_ITERATIONS
 from desopt.samplers import Key, Sampler
-from desopt.types import Algorithm, Answer, BoolArray, FloatArray, LocalFunction, Walked
+from desopt.types import Algorithm, Answer, BoolArray, ByteArray, FloatArray, LocalFunction, Walked
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +88,15 @@ def unpack_bits(answer: Answer, count: int) -> BoolArray:
     if bits[count:].any():
         raise ValueError(f"answer of worker {answer.worker} has bits set beyond bit {count - 1}")
     return bits[:count].astype(np.bool_)
+
+
+def packed_bits(answers: Sequence[Answer], count: int) -> ByteArray:
+    """The payloads as the rows of a matrix, refused as ``unpack_bits`` does."""
+    size, used = (count + 7) // 8, count % 8 or 8
+    for answer in answers:
+        if len(answer.payload) != size or answer.payload[-1] >> used:
+            unpack_bits(answer, count)  # says what is wrong
+    return np.frombuffer(b"".join(a.payload for a in answers), np.uint8).reshape(-1, size)
 
 
 def pack_scalars(values: FloatArray) -> bytes:

@@ -17,17 +17,29 @@ A worker's answer is its K accept bits: with the sampler they determine its fina
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
+from itertools import chain
 
 import numpy as np
 
 from desopt.algorithms.aggregate import AGGREGATES, combine
-from desopt.algorithms.base import Form, Settings, search_answer, unmoved, unpack_bits
+from desopt.algorithms.base import (
+    Form,
+    Settings,
+    packed_bits,
+    search_answer,
+    unmoved,
+    unpack_bits,
+)
 from desopt.kernels.steps import add_at, momentum_step
-from desopt.samplers import Key, MixtureRademacher, Sampler
+from desopt.parallel import in_chunks
+from desopt.samplers import Key, Mixture, MixtureRademacher, Sampler
 from desopt.types import Answer, FloatArray, Local, Task, check_name
+
+#: Answers that are rebuilt in one compiled call.
+_AT_ONCE = 64
 
 
 @dataclass(frozen=True)
@@ -69,6 +81,8 @@ class DES(Settings):
 
     def merge(self, state: DESState, answers: Iterable[Answer]) -> DESState:
         x = state.x
+        if self.aggregate == "mean" and isinstance(self.sampler, Mixture):
+            answers = self._rebuilt(state, answers)
         total, count = combine(self.aggregate, answers, partial(self._add, state), x.size)
         if count == 0:
             return unmoved(state)
@@ -87,6 +101,31 @@ class DES(Settings):
             key = Key(self.seed, state.round, answer.worker)
             alpha = self.step_sizes(state.round)
             self.sampler.displace(total, state.x, alpha, accepted, key)
+
+    def _rebuilt(self, state: DESState, answers: Iterable[Answer]) -> Iterator[Answer]:
+        """The answers in order, those that came as bare bits with their change.
+
+        A server has thousands of these: many are rebuilt in one call, on all cores.
+        """
+        answers = iter(answers)
+        for answer in answers:
+            if answer.change is not None or answer.point is not None:
+                yield answer
+            else:
+                bare = chain((answer,), answers)
+                yield from in_chunks(partial(self._with_changes, state), bare, _AT_ONCE)
+
+    def _with_changes(self, state: DESState, answers: list[Answer]) -> list[Answer]:
+        masks = packed_bits(answers, self.iterations)
+        workers = np.array([answer.worker for answer in answers], np.int64)
+        key = Key(self.seed, state.round, 0)
+        alpha = self.step_sizes(state.round)
+        assert isinstance(self.sampler, Mixture)
+        changes = self.sampler.changes(state.x, alpha, masks, workers, key)
+        return [
+            answer if answer.point is not None else replace(answer, change=change)
+            for answer, change in zip(answers, changes, strict=True)
+        ]
 
     @property
     def form(self) -> Form:

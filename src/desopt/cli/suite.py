@@ -65,8 +65,8 @@ def suite(
 
     Stop it at will: the same command goes on where it was. Several may work on one folder.
     """
-    from desopt.engines.base import cores
     from desopt.experiments import study as studies
+    from desopt.parallel import cores
 
     if study == "paper":
         where = str(data_dir) if data_dir else None

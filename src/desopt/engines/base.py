@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -91,11 +90,6 @@ class Job:
         """The worker's data bound to the objective; a loader runs here."""
         shard = self.shards[worker].open(self.objective, worker)
         return WorkerData(self.objective, shard, self.seed, worker, self.batch_size)
-
-
-def cores() -> int:
-    """The cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class Engine(Protocol):

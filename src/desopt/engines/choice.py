@@ -9,7 +9,7 @@ import cloudpickle
 
 from desopt.data import distinct
 from desopt.engines import ENGINES, Engine, Job
-from desopt.engines.base import cores
+from desopt.parallel import cores
 from desopt.types import FloatArray, check_name
 
 _VERBS = ("start", "round", "repeated", "totals", "close")

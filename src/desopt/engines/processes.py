@@ -23,8 +23,9 @@ from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 
 from desopt.engines import messages
-from desopt.engines.base import Job, cores
+from desopt.engines.base import Job
 from desopt.engines.memory import anonymous_file, share, shared_floats
+from desopt.parallel import cores
 from desopt.types import Answer, EngineError, FloatArray, Task
 
 _BOOT = (

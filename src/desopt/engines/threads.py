@@ -7,7 +7,8 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
 from typing import TypeVar
 
-from desopt.engines.base import Job, cores
+from desopt.engines.base import Job
+from desopt.parallel import cores
 from desopt.types import Answer, FloatArray, Task
 
 T = TypeVar("T")

@@ -346,14 +346,45 @@ def search_mixture(layout, rows, y, x, scale, l, gaussian, kind, penalty, accept
 
 
 @exact
-def displace_mixture(total, x, index, step):
-    """total += v_K - x, where v_K is x after these steps; costs O(K l)."""
+def mixture_change(x, index, step):
+    """The columns that these steps touch, and v_K - x there; costs O(K l)."""
     slot, columns, _table = number_columns(index)
-    values = np.empty(columns.size)
+    change = np.empty(columns.size)
     for c in range(columns.size):
-        values[c] = x[columns[c]]
+        change[c] = x[columns[c]]
     for k in range(index.shape[0]):
         for j in range(index.shape[1]):
-            values[slot[k, j]] += step[k, j]
+            change[slot[k, j]] += step[k, j]
     for c in range(columns.size):
-        total[columns[c]] += values[c] - x[columns[c]]
+        change[c] -= x[columns[c]]
+    return columns, change
+
+
+@exact
+def mixture_changes(x, scale, l, gaussian, masks, workers, c1, c3, k0, k1):
+    """``mixture_change`` by the accept bits of several workers, masks[i] those of workers[i].
+
+    Returns all columns and changes, and where each worker's end. Only accepted steps are drawn.
+    """
+    accepted = np.zeros(masks.shape[0] + 1, np.int64)
+    for i in range(masks.shape[0]):
+        for k in range(scale.size):
+            accepted[i] += (masks[i, k >> 3] >> (k & 7)) & 1
+    columns, changes = np.empty(accepted.sum() * l, np.int64), np.empty(accepted.sum() * l)
+    ends = np.zeros(masks.shape[0], np.int64)
+    end = 0
+    for i in range(masks.shape[0]):
+        which, of_which = np.empty(accepted[i], np.int64), np.empty(accepted[i])
+        count = 0
+        for k in range(scale.size):
+            if (masks[i, k >> 3] >> (k & 7)) & 1:
+                which[count], of_which[count] = k, scale[k]
+                count += 1
+        worker = np.uint64(workers[i])
+        index, step = draw_mixture(which, of_which, l, x.size, gaussian, c1, worker, c3, k0, k1)
+        column, change = mixture_change(x, index, step)
+        for c in range(column.size):
+            columns[end + c], changes[end + c] = column[c], change[c]
+        end += column.size
+        ends[i] = end
+    return columns[:end], changes[:end], ends
