@@ -135,15 +135,20 @@ def wait_for(nodes: int) -> None:
 # --- the runs --------------------------------------------------------------------------------
 
 
-def at_once(folder: Path, name: str, act: Callable[[], Any], after: int) -> Any:
-    """least_squares on two workers; the second does something after so many values, once."""
+def at_once(
+    folder: Path, name: str, act: Callable[[], Any], after: int, again: bool = False
+) -> Any:
+    """least_squares on two workers; the second does something after so many values, once.
+
+    ``again``: and from then on at every value, in whatever process it is.
+    """
     once = folder / name
 
     def fun(x: Vector, batch: Any) -> float:
         nonlocal after
         if batch[0][0, 0] in X[1::2, 0] and batch[0].shape[0] == 5:
             after -= 1
-            if after == 0 and not once.exists():
+            if (after == 0 and not once.exists()) or (again and once.exists()):
                 once.touch()
                 act()
         return least_squares(x, batch)
@@ -209,6 +214,8 @@ def losses(folder: Path, victim: subprocess.Popen[bytes]) -> None:
         places = error.worker, error.round, error.iteration
         tell("fails", places=places, text=str(error))
 
+    stops(folder)
+
     def kill(row: desopt.Row) -> None:
         if row["round"] == 2:
             end(victim)
@@ -216,6 +223,26 @@ def losses(folder: Path, victim: subprocess.Popen[bytes]) -> None:
     with warnings.catch_warnings(record=True) as caught:
         result = run("lr", (X, Y), method="des-mr", engine="ray", callbacks=[kill])
     tell("node", warnings=[str(w.message) for w in caught], **summary(result))
+
+
+def stops(folder: Path) -> None:
+    """Runs that end in round 1, by an actor that always dies and by Ctrl-C, and are resumed."""
+
+    def interrupt(pid: int = os.getpid()) -> None:
+        os.kill(pid, signal.SIGINT)
+        time.sleep(600)
+
+    for name, act in (("always", die), ("interrupted", interrupt)):
+        fun = at_once(folder, name, act, ITERATIONS + 1 + 3, again=name == "always")
+        settings: dict[str, Any] = {"workers": 2, "engine": "ray", "journal": folder / f"{name}.j"}
+        began = time.monotonic()
+        try:
+            run(fun, two, **settings, attempts=2)
+        except (desopt.EngineError, desopt.Interrupted) as error:
+            kind, text = type(error).__name__, str(error)
+        took = time.monotonic() - began
+        result = run(least_squares, two, **settings)
+        tell(name, kind=kind, text=text, took=took, **summary(result))
 
 
 def driver(journal: str, address: str) -> None:

@@ -3,6 +3,7 @@
 import functools
 import importlib.util
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -111,6 +112,25 @@ def test_actor_that_dies_or_hangs_is_replaced(runs: Runs, run: str, said: str) -
     assert any(f"worker 1 {said}" in text for text in runs[run]["warnings"])
     assert runs[run]["repeated"][0] == 0
     assert runs[run]["repeated"][1] >= 1
+
+
+@on_a_cluster
+@pytest.mark.parametrize(
+    ("run", "kind", "said"),
+    [
+        ("always", "EngineError", r"worker 1: its actor died .* 2 attempts of 2; .* resumed"),
+        ("interrupted", "Interrupted", r"interrupted after round 1; .* goes on from there"),
+    ],
+)
+def test_run_that_stops_can_be_resumed(runs: Runs, run: str, kind: str, said: str) -> None:
+    """Where an actor dies at every attempt, and where Ctrl-C comes while actors work."""
+    assert runs[run]["kind"] == kind
+    assert re.search(said, runs[run]["text"])
+    assert runs[run]["took"] < 120.0, "the actor that was interrupted would sleep for 600 s"
+    expected = ray_cluster.run(
+        ray_cluster.least_squares, ray_cluster.two, workers=2, engine="serial"
+    )
+    assert_same(runs[run], ray_cluster.summary(expected))
 
 
 @on_a_cluster
