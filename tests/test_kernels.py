@@ -146,8 +146,9 @@ def test_decisions_are_those_of_full_evaluation(kind: str, name: str, layout: st
         stream = Stream(9, 1, 2, 0, Purpose.COORDINATE)
         index, step = rng.mixture_block(stream, 4 * alpha, 8, 300, gaussian=False)
         mixture.search_mixture(
-            data, rows, y, x, 4 * alpha, 8, False, KINDS[name], penalty, accepted, stream.key()
-        )
+            data, rows, rows.size, 0, stream.key(), y, x, 4 * alpha, 8, False, KINDS[name],
+            penalty, accepted, stream.key(),
+        )  # fmt: skip
     else:
         key = Stream(9, 1, 2, 0, Purpose.NORMAL).key()
         gaussian.search_gaussian(

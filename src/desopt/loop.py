@@ -311,13 +311,14 @@ class _Run:
         return self.history[-1] if self.history else self._before
 
     def _arriving(self, task: Task, answers: list[Answer]) -> Iterator[Answer]:
-        """A round's answers as they come, which ``answers`` keeps for the journal.
+        """A round's answers as they come; ``answers`` keeps what a journal needs of them.
 
-        An engine may lose answers, but not make them up or mix them.
+        Points and changes are let go once they are merged. An engine may lose answers, but not
+        make them up or mix them.
         """
         asked = iter(self.job.asked(task.round))
         for answer in self.engine.round(task):
-            answers.append(answer)
+            answers.append(answer.bare())
             if answer.worker not in asked:  # looks for it from where the last one was found
                 workers = [each.worker for each in answers[-20:]]
                 raise EngineError(

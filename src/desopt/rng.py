@@ -301,7 +301,7 @@ def fill_mixture_normals(step, which, scale, c1, c2, c3, k0, k1):
                 step[k, j + 3] = scale[k] * z3
 
 
-@exact
+@exact_inline
 def draw_mixture(which, scale, l, n, gaussian, c1, c2, c3, k0, k1):
     """``mixture_block`` for a stream of any purpose."""
     iteration = c3 & _ITERATION

@@ -60,6 +60,10 @@ class Answer:
     point: FloatArray | None = None
     change: tuple[IndexArray, FloatArray] | None = None
 
+    def bare(self) -> Answer:
+        """As it would be sent."""
+        return Answer(self.worker, self.payload, self.evaluations, self.samples, self.nans)
+
 
 class State(Protocol):
     """The server's state: a frozen dataclass of arrays and scalars with at least these two."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Protocol, runtime_checkable
 
@@ -64,7 +64,7 @@ class Job:
         except ObjectiveError as error:
             error.worker, error.round = worker, task.round
             raise
-        return answer if self.handover else replace(answer, point=None, change=None)
+        return answer if self.handover else answer.bare()
 
     def total(self, x: FloatArray, worker: int) -> tuple[float, int]:
         """Sum of F over one worker's data, and their number."""

@@ -82,14 +82,16 @@ def _csr_margins(indptr, indices, data, rows, y, x, out):
         i = rows[t]
         fetch_row(indptr, indices, data, rows[min(t + AHEAD, rows.size - 1)])
         begin, end = _U(indptr[i]), _U(indptr[i + 1])
-        pairs = begin + ((end - begin) & ~_U(1))
-        even, odd = 0.0, 0.0  # two sums, so that one addition need not wait for the other
-        for p in range(begin, pairs, _U(2)):
-            even += data[p] * x[_U(indices[p])]
-            odd += data[p + _U(1)] * x[_U(indices[p + _U(1)])]
-        if pairs != end:
-            even += data[pairs] * x[_U(indices[pairs])]
-        out[t] = y[i] * (even + odd)
+        fours = begin + ((end - begin) & ~_U(3))
+        s0, s1, s2, s3 = 0.0, 0.0, 0.0, 0.0  # so that one addition need not wait for the other
+        for p in range(begin, fours, _U(4)):
+            s0 += data[p] * x[_U(indices[p])]
+            s1 += data[p + _U(1)] * x[_U(indices[p + _U(1)])]
+            s2 += data[p + _U(2)] * x[_U(indices[p + _U(2)])]
+            s3 += data[p + _U(3)] * x[_U(indices[p + _U(3)])]
+        for p in range(fours, end):
+            s0 += data[p] * x[_U(indices[p])]
+        out[t] = y[i] * ((s0 + s1) + (s2 + s3))
 
 
 def fill_margins_pair(layout, rows, y, pair, of_v, of_u):
@@ -102,12 +104,13 @@ def _fill_margins_pair(layout, rows, y, pair, of_v, of_u):
 
         def dense(layout, rows, y, pair, of_v, of_u):
             values = layout.values
+            v, u = pair[:, 0].copy(), pair[:, 1].copy()  # SIMD wants them apart
             for t in range(rows.size):
                 i = rows[t]
                 zv, zu = 0.0, 0.0
-                for j in range(pair.shape[0]):
-                    zv += values[i, j] * pair[j, 0]
-                    zu += values[i, j] * pair[j, 1]
+                for j in range(v.size):
+                    zv += values[i, j] * v[j]
+                    zu += values[i, j] * u[j]
                 of_v[t] = y[i] * zv
                 of_u[t] = y[i] * zu
 
@@ -123,20 +126,25 @@ def _csr_margins_pair(indptr, indices, data, rows, y, pair, of_v, of_u):
         i = rows[t]
         fetch_row(indptr, indices, data, rows[min(t + AHEAD, rows.size - 1)])
         begin, end = _U(indptr[i]), _U(indptr[i + 1])
-        evens = begin + ((end - begin) & ~_U(1))
-        v0, v1, u0, u1 = 0.0, 0.0, 0.0, 0.0
-        for p in range(begin, evens, _U(2)):
-            one, two = _U(2) * _U(indices[p]), _U(2) * _U(indices[p + _U(1)])
-            v0 += data[p] * pair[one]
-            u0 += data[p] * pair[one + _U(1)]
-            v1 += data[p + _U(1)] * pair[two]
-            u1 += data[p + _U(1)] * pair[two + _U(1)]
-        if evens != end:
-            one = _U(2) * _U(indices[evens])
-            v0 += data[evens] * pair[one]
-            u0 += data[evens] * pair[one + _U(1)]
-        of_v[t] = y[i] * (v0 + v1)
-        of_u[t] = y[i] * (u0 + u1)
+        fours = begin + ((end - begin) & ~_U(3))
+        v0, v1, v2, v3, u0, u1, u2, u3 = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+        for p in range(begin, fours, _U(4)):
+            j0, j1 = _U(2) * _U(indices[p]), _U(2) * _U(indices[p + _U(1)])
+            j2, j3 = _U(2) * _U(indices[p + _U(2)]), _U(2) * _U(indices[p + _U(3)])
+            v0 += data[p] * pair[j0]
+            u0 += data[p] * pair[j0 + _U(1)]
+            v1 += data[p + _U(1)] * pair[j1]
+            u1 += data[p + _U(1)] * pair[j1 + _U(1)]
+            v2 += data[p + _U(2)] * pair[j2]
+            u2 += data[p + _U(2)] * pair[j2 + _U(1)]
+            v3 += data[p + _U(3)] * pair[j3]
+            u3 += data[p + _U(3)] * pair[j3 + _U(1)]
+        for p in range(fours, end):
+            j0 = _U(2) * _U(indices[p])
+            v0 += data[p] * pair[j0]
+            u0 += data[p] * pair[j0 + _U(1)]
+        of_v[t] = y[i] * ((v0 + v1) + (v2 + v3))
+        of_u[t] = y[i] * ((u0 + u1) + (u2 + u3))
 
 
 def rows_dot_four(layout, rows, u, out):

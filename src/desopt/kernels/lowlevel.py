@@ -66,9 +66,9 @@ def _add_product(builder, into, a, b):
     builder.store(builder.fadd(builder.load(into), product, flags=_FUSE), into)
 
 
-def _zero_sums(builder):
+def _zero_sums(builder, count=2):
     zero = ir.Constant(_FOUR, [0.0] * 4)
-    sums = [cgutils.alloca_once(builder, _FOUR) for _ in range(2)]
+    sums = [cgutils.alloca_once(builder, _FOUR) for _ in range(count)]
     for one in sums:
         builder.store(zero, one)
     return sums
@@ -161,7 +161,7 @@ def dot_lanes(_context, data, indices, begin, end, shift, u, out, i):
 
         values, columns, lanes, target = pointer(0), pointer(1), pointer(5), pointer(6)
         begin, end, shift, i = args[2], args[3], args[4], args[7]
-        one, two, four = (ir.Constant(_INT, k) for k in (1, 2, 4))
+        one, four = (ir.Constant(_INT, k) for k in (1, 4))
 
         def accumulate(into, p):
             column = builder.load(builder.gep(columns, [builder.sub(p, shift)]))
@@ -171,14 +171,19 @@ def dot_lanes(_context, data, indices, begin, end, shift, u, out, i):
             lane = builder.load(_four_at(builder, lanes, builder.mul(column, four)), align=8)
             _add_product(builder, into, _splat(builder, entry), lane)
 
-        sums = _zero_sums(builder)  # two, so that one addition need not wait for the other
-        with cgutils.for_range_slice(builder, begin, builder.sub(end, one), two) as (p, _):
-            accumulate(sums[0], p)
-            accumulate(sums[1], builder.add(p, one))
+        sums = _zero_sums(builder, 4)  # so that one addition need not wait for the other
         count = builder.sub(end, begin)
-        with builder.if_then(builder.trunc(count, ir.IntType(1))):  # an odd one is left
-            accumulate(sums[0], builder.sub(end, one))
-        total = builder.fadd(builder.load(sums[0]), builder.load(sums[1]))
+        fours = builder.add(begin, builder.and_(count, ir.Constant(_INT, -4)))
+        with cgutils.for_range_slice(builder, begin, fours, four) as (p, _):
+            for k, into in enumerate(sums):
+                accumulate(into, builder.add(p, ir.Constant(_INT, k)))
+        with builder.if_then(builder.trunc(builder.lshr(count, one), ir.IntType(1))):
+            accumulate(sums[0], fours)
+            accumulate(sums[1], builder.add(fours, one))
+        with builder.if_then(builder.trunc(count, ir.IntType(1))):
+            accumulate(sums[2], builder.sub(end, one))
+        halves = [builder.fadd(builder.load(sums[k]), builder.load(sums[k + 1])) for k in (0, 2)]
+        total = builder.fadd(*halves)
         builder.store(total, _four_at(builder, target, builder.mul(i, four)), align=8)
         return context.get_dummy_value()
 

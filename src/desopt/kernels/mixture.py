@@ -314,24 +314,22 @@ def _run_search(columns, margin, values, slot, step, kind, penalty, accepted):
 
 
 @exact
-def draw_and_search(
+def search_mixture(
     layout, members, size, b, rows_key, y, x, scale, l, gaussian, kind, penalty, accepted, key
 ):
-    """``search_mixture`` on a minibatch of b rows: a worker's round in one call without the GIL."""
-    rows = np.empty(b, np.int64)
-    fill_integers(rows, size, *rows_key)
-    take_members(members, rows, rows)
-    return search_mixture(layout, rows, y, x, scale, l, gaussian, kind, penalty, accepted, key)
+    """K steps of l coordinates from x, on b rows drawn from the members (b = 0: on all of them).
 
-
-@exact
-def search_mixture(layout, rows, y, x, scale, l, gaussian, kind, penalty, accepted, key):
-    """K steps of l coordinates from x, drawn here.
-
-    Returns the number of NaN steps, the touched columns, v there, and v - x there.
+    Rows and steps are drawn here: a worker's round is one call without the GIL. Returns the
+    number of NaN steps, the touched columns, v there, and v - x there.
     """
+    rows = members
+    if b > 0:
+        rows = np.empty(b, np.int64)
+        fill_integers(rows, size, *rows_key)
+        take_members(members, rows, rows)
     iterations = np.arange(scale.size)
-    index, step = draw_mixture(iterations, scale, l, x.size, gaussian, *key)
+    c1, c2, c3, k0, k1 = key
+    index, step = draw_mixture(iterations, scale, l, x.size, gaussian, c1, c2, c3, k0, k1)
     accepted[:] = False
     slot, columns, table = number_columns(index)
     margin, collected = collect(layout, rows, y, x, columns, table)

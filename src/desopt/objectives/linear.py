@@ -25,7 +25,7 @@ from desopt.kernels import two_point
 from desopt.kernels.gaussian import search_gaussian, values_around
 from desopt.kernels.layouts import Csr, Dense
 from desopt.kernels.losses import LR, LSVM, NSVM
-from desopt.kernels.mixture import draw_and_search, search_mixture
+from desopt.kernels.mixture import search_mixture
 from desopt.objectives.base import PointFunction
 from desopt.rng import Purpose, Stream
 from desopt.types import BoolArray, FloatArray, IndexArray
@@ -178,14 +178,17 @@ class LinearFunction(PointFunction):
         self, stream: Stream, scale: FloatArray, l: int, gaussian: bool
     ) -> BoolArray:
         accepted = np.empty(scale.size, np.bool_)
-        steps = scale, l, gaussian, *self._model, accepted, stream.key()
+        key = stream.key()
         if isinstance(self._picked, Pick) and "_data" not in self.__dict__:
             X, y = self._shard.arrays
-            b, key = self._picked.size, self._picked.stream.key()
-            found = draw_and_search(_layout(X), *self._shard.members, b, key, y, self._here, *steps)
+            rows = *self._shard.members, self._picked.size, self._picked.stream.key()
+            layout = _layout(X)
         else:
-            found = search_mixture(*self._data, self._here, *steps)
-        nans, *moved = found
+            layout, numbers, y = self._data
+            rows = numbers, numbers.size, 0, key
+        nans, *moved = search_mixture(
+            layout, *rows, y, self._here, scale, l, gaussian, *self._model, accepted, key
+        )
         self._moved = tuple(moved)
         return self._searched(accepted, nans)
 
