@@ -306,6 +306,22 @@ def test_error_in_fun_says_where_and_the_journal_resumes(tmp_path: Path, engine:
     assert not psutil.Process().children(recursive=True)
 
 
+def test_after_an_error_other_threads_begin_nothing_more() -> None:
+    began = set()
+
+    def fun(x: Vector, worker: Any) -> float:
+        began.add(int(worker[0]))
+        if worker[0] == 0:
+            raise ZeroDivisionError("deep inside")
+        time.sleep(0.01)
+        return 0.0
+
+    data = [np.full(5, worker) for worker in range(40)]
+    with pytest.raises(desopt.ObjectiveError, match="deep inside"):
+        run(fun, data, workers=40, engine="threads", jobs=2, eval_every=0)
+    assert len(began) <= 4
+
+
 @pytest.mark.parametrize("value", [np.zeros(3), "0.5", None], ids=["array", "string", "None"])
 @engines
 def test_value_that_is_no_number_is_refused(engine: str, value: object) -> None:

@@ -46,21 +46,31 @@ class Threads:
         left = iter(workers)  # shared: next() on it is one step under the GIL
 
         def serve() -> None:
-            for worker in left:
-                results[worker] = call(worker)
+            try:
+                for worker in left:
+                    results[worker] = call(worker)
+            finally:
+                stop()
+
+        def stop() -> None:  # after an error or Ctrl-C nobody needs to begin anything more
+            for _ in left:
+                pass
 
         assert self._pool is not None
         futures = [self._pool.submit(serve) for _ in range(self._threads - 1)]
-        for worker in workers:
-            while worker not in results:
-                taken = next(left, None)
-                if taken is not None:
-                    results[taken] = call(taken)
-                else:
-                    wait(futures)
-                    for future in futures:
-                        future.result()  # raises what went wrong there
-            yield results.pop(worker)
+        try:
+            for worker in workers:
+                while worker not in results:
+                    taken = next(left, None)
+                    if taken is not None:
+                        results[taken] = call(taken)
+                    else:
+                        wait(futures)
+                        for future in futures:
+                            future.result()  # raises what went wrong there
+                yield results.pop(worker)
+        finally:
+            stop()
 
     def close(self) -> None:
         if self._pool is not None:
