@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+import tracemalloc
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -473,6 +474,23 @@ def test_data_are_in_memory_once() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+@pytest.mark.parametrize("engine", ["serial", "threads"])
+def test_points_are_let_go_once_they_are_merged(engine: str) -> None:
+    """60 workers whose points would take 10 MB if they were kept until the round is over."""
+    n, workers = 20_000, 60
+    X = np.random.default_rng(0).standard_normal((workers, n))
+    settings = {"method": "des", "workers": workers, "batch_size": 2}
+    more = {"engine": engine, "eval_every": 0, "rounds": 2} | (
+        {"jobs": 2} if engine == "threads" else {}
+    )
+    run("lr", (X, np.where(np.arange(workers) % 2, 1.0, -1.0)), **settings, **more)  # compiles
+    tracemalloc.start()
+    run("lr", (X, np.where(np.arange(workers) % 2, 1.0, -1.0)), **settings, **more)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 30 * 8 * n  # what a round needs is about 10 vectors
+
+
 def test_processes_leave_nothing_open() -> None:
     me = psutil.Process()
     run(least_squares, SHARDS, engine="processes", jobs=1)

@@ -156,10 +156,10 @@ class Lossy(Serial):
 
     name = "lossy"
 
-    def round(self, task: Task) -> list[Answer]:
-        answers = super().round(task)
+    def round(self, task: Task) -> Iterator[Answer]:
+        answers = list(super().round(task))
         kept = np.random.default_rng(task.round).random(len(answers)) < 0.6
-        return [a for a, ok in zip(answers, kept, strict=True) if ok and task.round != 2]
+        return (a for a, ok in zip(answers, kept, strict=True) if ok and task.round != 2)
 
 
 @pytest.mark.parametrize("method", desopt.METHODS)
@@ -236,8 +236,8 @@ class Wrong(Serial):
     def __init__(self, spoil: Callable[[list[Answer]], list[Answer]]) -> None:
         self.spoil = spoil
 
-    def round(self, task: Task) -> list[Answer]:
-        return self.spoil(super().round(task))
+    def round(self, task: Task) -> Iterator[Answer]:
+        return iter(self.spoil(list(super().round(task))))
 
 
 @pytest.mark.parametrize(

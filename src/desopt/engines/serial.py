@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from desopt.engines.base import Job
 from desopt.types import Answer, FloatArray, Task
@@ -17,8 +17,8 @@ class Serial:
     def start(self, job: Job) -> None:
         self._job = job
 
-    def round(self, task: Task) -> list[Answer]:
-        return [self._job.work(task, worker) for worker in self._job.asked(task.round)]
+    def round(self, task: Task) -> Iterator[Answer]:
+        return (self._job.work(task, worker) for worker in self._job.asked(task.round))
 
     def totals(self, x: FloatArray, workers: Sequence[int]) -> list[tuple[float, int]]:
         return [self._job.total(x, worker) for worker in workers]
