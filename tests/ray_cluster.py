@@ -288,6 +288,7 @@ def main(folder: Path) -> None:
     }  # fmt: skip
     import ray  # reads the environment
 
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job would ignore it
     head = node("--head", "--port=6390", "--include-dashboard=false", f"--temp-dir={folder}/r")
     try:
         connect()
