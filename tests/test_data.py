@@ -15,10 +15,12 @@ from scipy import sparse, stats
 
 import desopt
 from desopt.data import (
+    Dealt,
     Draw,
     Loader,
     Nothing,
     Rows,
+    all_finite,
     as_rows,
     as_shards,
     fingerprint,
@@ -96,6 +98,35 @@ def test_one_array_is_dealt_out(data: Any) -> None:
         picked = np.array([0, 2, 2])
         np.testing.assert_array_equal(as_plain(shard.take(picked)), plain[rows[picked]])
     assert total_rows(shards) == 23
+
+
+def test_what_is_dealt_is_a_sequence() -> None:
+    shards = as_shards(X, 4, seed=7)
+    assert isinstance(shards, Dealt)
+    assert len(shards) == 4
+    parts = partition(23, 4, 7)
+    np.testing.assert_array_equal(shards[-1].rows, parts[3])
+    for shard, rows in zip(shards[1:3], parts[1:3], strict=True):
+        np.testing.assert_array_equal(shard.rows, rows)
+        assert shard.arrays is shards.arrays
+    with pytest.raises(IndexError):
+        shards[4]
+
+
+def test_dealt_data_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not once per worker: they may be large, and the workers many."""
+    looks = 0
+
+    def look(array: Any) -> bool:
+        nonlocal looks
+        looks += 1
+        return all_finite(array)
+
+    monkeypatch.setattr("desopt.objectives.linear.all_finite", look)
+    shards = LinearModel("lr").prepare(as_shards((X, Y > 0), 20, seed=0))
+    assert isinstance(shards, Dealt)
+    assert len(shards) == 20
+    assert looks == 1
 
 
 def as_plain(batch: Any) -> NDArray[Any]:

@@ -2,6 +2,7 @@
 
 from desopt.data.sets import KNOWN, DataSet, Known, available, find, known, load
 from desopt.data.shards import (
+    Dealt,
     Draw,
     Loader,
     Loaders,
@@ -24,6 +25,7 @@ from desopt.data.splits import by_label, by_quantity, dirichlet, train_test
 __all__ = [
     "KNOWN",
     "DataSet",
+    "Dealt",
     "Draw",
     "Known",
     "Loader",

@@ -1,8 +1,8 @@
 """A worker's private data: rows of arrays, a loader run on the worker's side, or a sampler.
 
 Whatever the user passes becomes a sequence of M shards. Arrays are held once: a shard of a data
-set that was dealt out is a list of row numbers, not a copy. Where a function of the worker's
-number loads the data, shards are made when they are asked for: M may be a million.
+set that was dealt out (``Dealt``) is a list of row numbers, not a copy. Where a function of the
+worker's number loads the data, shards are made when they are asked for: M may be a million.
 """
 
 from __future__ import annotations
@@ -154,6 +154,30 @@ class Loaders(Sequence[Loader]):
         return Loader(partial(self.load, chosen))
 
 
+@dataclass(frozen=True)
+class Dealt(Sequence[Rows]):
+    """The rows of one data set, dealt to M workers: worker i has rows[bounds[i]:bounds[i + 1]]."""
+
+    arrays: tuple[Any, ...]
+    rows: IndexArray
+    bounds: IndexArray
+    single: bool = False
+
+    def __len__(self) -> int:
+        return len(self.bounds) - 1
+
+    @overload
+    def __getitem__(self, key: int) -> Rows: ...
+    @overload
+    def __getitem__(self, key: slice) -> list[Rows]: ...
+    def __getitem__(self, key: Any) -> Any:
+        chosen = range(len(self))[key]
+        if isinstance(chosen, range):
+            return [self[worker] for worker in chosen]
+        mine = self.rows[self.bounds[chosen] : self.bounds[chosen + 1]]
+        return Rows(self.arrays, mine, self.single)
+
+
 OpenShard: TypeAlias = Rows | Draw | Nothing
 Shard: TypeAlias = OpenShard | Loader
 
@@ -181,7 +205,9 @@ def as_shards(data: Any, workers: int, seed: int) -> Sequence[Shard]:
             f"data has {whole.size} rows for {workers} workers; every worker needs at least one: "
             "use fewer workers"
         )
-    return [Rows(whole.arrays, part, whole.single) for part in partition(whole.size, workers, seed)]
+    hands = partition(whole.size, workers, seed)
+    bounds = np.cumsum([0, *map(len, hands)])
+    return Dealt(whole.arrays, np.concatenate(hands), bounds, whole.single)
 
 
 def distinct(shards: Sequence[Shard]) -> Sequence[Shard]:

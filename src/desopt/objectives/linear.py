@@ -19,7 +19,7 @@ from typing import Any, cast
 import numpy as np
 from scipy import sparse
 
-from desopt.data import Loaders, Nothing, Pick, Rows, Shard, all_finite, as_rows, distinct
+from desopt.data import Dealt, Loaders, Nothing, Pick, Rows, Shard, all_finite, as_rows, distinct
 from desopt.kernels import linear as kernels
 from desopt.kernels import two_point
 from desopt.kernels.gaussian import search_gaussian, values_around
@@ -58,6 +58,9 @@ class LinearModel:
         """Arrays as the kernels want them, converted once and shared; labels as -1 and +1."""
         if isinstance(shards, Loaders):
             return shards  # each is prepared where it is loaded
+        if isinstance(shards, Dealt):
+            (whole,) = self.prepare([Rows(shards.arrays)], some=some)
+            return replace(shards, arrays=whole.arrays, single=False)
         with_arrays = [shard for shard in shards if shard.arrays]
         for shard in with_arrays:
             self._check_arrays(shard.arrays)
