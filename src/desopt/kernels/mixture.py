@@ -24,7 +24,6 @@ _U = np.uint64
 _FILTER = 1 << 16  # bits
 _EMPTY = _U(0xFFFFFFFFFFFFFFFF)
 _LOW, _32 = _U(0xFFFFFFFF), _U(32)
-_P, _40 = _U((1 << 40) - 1), _U(40)
 
 
 class DenseColumns(NamedTuple):
@@ -108,35 +107,37 @@ def _collect(layout, rows, y, x, columns, table):
         indptr, indices, data = layout.indptr, layout.indices, layout.data
         entries, seen = table
         margin = np.empty(rows.size)
-        # Entries that pass the filter, as (row << 40) + p: looked up in one go afterwards, so
-        # that one look-up need not wait for the other.
+        # Entries that pass the filter, as (row << 32) + column, and their values: looked up in one
+        # go afterwards, so that one look-up need not wait for the other.
         maybe = np.empty(4 * columns.size + 1024, np.uint64)
+        value = np.empty(maybe.size)
         passed = _U(0)
         for i in range(rows.size):
             fetch_row(indptr, indices, data, rows[min(i + AHEAD, rows.size - 1)])
             begin, end = _U(indptr[rows[i]]), _U(indptr[rows[i] + 1])
             if passed + (end - begin) >= _U(maybe.size):
-                maybe = _longer(maybe, np.int64(passed + (end - begin)) + 1)
+                least = np.int64(passed + (end - begin)) + 1
+                maybe, value = _longer(maybe, least), _longer(value, least)
             # Two sums, so that one addition need not wait for the other, and no branch on the
             # filter: where the hits are cannot be predicted.
-            of_row = _U(i) << _40
+            of_row = _U(i) << _32
             pairs = begin + ((end - begin) & ~_U(1))
             even, odd = 0.0, 0.0
             for p in range(begin, pairs, _U(2)):
                 one, two = _U(indices[p]), _U(indices[p + _U(1)])
                 even += data[p] * x[one]
                 odd += data[p + _U(1)] * x[two]
-                maybe[passed] = of_row + p
+                maybe[passed], value[passed] = of_row | one, data[p]
                 passed += _may_have(seen, one)
-                maybe[passed] = of_row + p + _U(1)
+                maybe[passed], value[passed] = of_row | two, data[p + _U(1)]
                 passed += _may_have(seen, two)
             if pairs != end:
                 one = _U(indices[pairs])
                 even += data[pairs] * x[one]
-                maybe[passed] = of_row + pairs
+                maybe[passed], value[passed] = of_row | one, data[pairs]
                 passed += _may_have(seen, one)
             margin[i] = y[rows[i]] * (even + odd)
-        return margin, _look_up(indices, data, rows, y, maybe[: np.int64(passed)], entries, columns)
+        return margin, _look_up(maybe[: np.int64(passed)], value, rows, y, entries, columns)
 
     return csr
 
@@ -151,13 +152,13 @@ def _longer(array, least):
 
 
 @exact
-def _look_up(indices, data, rows, y, maybe, entries, columns):
-    """The entries whose column has a slot, sorted by slot."""
+def _look_up(maybe, value, rows, y, entries, columns):
+    """The entries whose column has a slot, sorted by slot, their values times the labels."""
     last = _U(entries.size - 1)
     slot = np.empty(maybe.size, np.int32)
     start = np.zeros(columns.size + 1, np.uint64)
     for t in range(maybe.size):
-        column = _U(indices[maybe[t] & _P])
+        column = maybe[t] & _LOW
         at = column & last
         entry = entries[at]
         while entry >> _32 != column and entry != _EMPTY:
@@ -172,14 +173,14 @@ def _look_up(indices, data, rows, y, maybe, entries, columns):
         start[s + 1] += start[s]
     fill = start[:-1].copy()
     row = np.empty(np.int64(start[-1]), np.uint32)
-    value = np.empty(row.size)
+    signed = np.empty(row.size)
     for t in range(maybe.size):
         if slot[t] >= 0:
             at = fill[_U(slot[t])]
             fill[_U(slot[t])] += _U(1)
-            row[at] = maybe[t] >> _40
-            value[at] = y[rows[_U(row[at])]] * data[maybe[t] & _P]
-    return SparseColumns(start, row, value)
+            row[at] = maybe[t] >> _32
+            signed[at] = y[rows[_U(row[at])]] * value[t]
+    return SparseColumns(start, row, signed)
 
 
 @exact
@@ -193,8 +194,8 @@ def search_touched(columns, margin, values, slot, step, kind, penalty, accepted)
     cost = np.empty(b)
     fill_losses(kind, margin, cost, b)
     drawn = np.full(values.size, -1, np.int64)
-    stamp = np.full(b, -1, np.int64)
-    place = np.empty(b, np.uint64)  # where a touched row stands in the three lists below
+    # Which step touched a row last, and where it then stands in the three lists below.
+    tag = np.full(b, _EMPTY, np.uint64)
     touched = np.empty(b, np.uint32)
     new_margin = np.zeros(b + CHUNK)
     new_cost = np.empty(b + CHUNK)
@@ -214,13 +215,13 @@ def search_touched(columns, margin, values, slot, step, kind, penalty, accepted)
             penalty_change += change * (values[s] + old[j])
             for p in range(start[s], start[s + _U(1)]):
                 i = row[p]
-                if stamp[i] != k:
-                    stamp[i] = k
-                    place[i] = count
+                if tag[i] >> _32 != _U(k):
+                    tag[i] = (_U(k) << _32) | count
                     touched[count] = i
-                    new_margin[count] = margin[i]
+                    new_margin[count] = margin[i] + change * value[p]
                     count += _U(1)
-                new_margin[place[i]] += change * value[p]
+                else:
+                    new_margin[tag[i] & _LOW] += change * value[p]
         fill_losses(kind, new_margin, new_cost, (np.int64(count) + CHUNK - 1) // CHUNK * CHUNK)
         loss_change = 0.0
         for t in range(count):
