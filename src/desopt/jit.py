@@ -15,6 +15,7 @@ ones: exact, and done in microseconds, when handing the GIL over would take long
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -22,6 +23,8 @@ from typing import Any
 
 from numba import njit
 from numba.core import event
+
+_MADV_DONTNEED = 4
 
 _common: Any = {"nogil": True, "error_model": "numpy"}
 
@@ -65,7 +68,23 @@ def _drop_stale_code() -> None:
                 index.unlink()
 
 
+def let_go_of_llvm() -> None:
+    """Tell Linux that the pages of LLVM's code, some 60 MB, are not needed for now.
+
+    They are a file's, and come back from there when something is compiled or loaded.
+    """
+    maps = Path("/proc/self/maps")
+    for line in maps.read_text().splitlines() if maps.exists() else ():
+        # Only code: it is never written to. Other read-only parts hold what the linker put there.
+        if "libllvmlite" in line and " r-xp " in line:
+            begin, end = (int(address, 16) for address in line.split()[0].split("-"))
+            ctypes.CDLL(None).madvise(
+                ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), _MADV_DONTNEED
+            )
+
+
 _drop_stale_code()
+let_go_of_llvm()  # importing numba has touched half of it
 
 
 class _FirstCompilation(event.Listener):

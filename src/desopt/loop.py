@@ -24,7 +24,7 @@ from desopt.engines import Engine, Job
 from desopt.engines.base import Wired
 from desopt.engines.choice import choose
 from desopt.history import History, Row
-from desopt.jit import compilation_noticed
+from desopt.jit import compilation_noticed, let_go_of_llvm
 from desopt.progress import ProgressBar
 from desopt.rng import MAX_ITERATIONS, MAX_ROUNDS, SERVER, STREAM_VERSION
 from desopt.samplers import Sampler
@@ -230,9 +230,12 @@ class _Run:
                     self.initial = self._evaluate(x0)
                     self._evaluating = 0.0  # it may have compiled or loaded something
                 schedule.stopping.start(self.initial)
+                began = state.round
                 for row in self.history:
                     ended = schedule.stopping.check(row)
                 while ended is None and state.round < schedule.rounds:
+                    if state.round < began + 2:  # first the evaluation is loaded, then the search
+                        let_go_of_llvm()
                     before, answers, state, row = self._round(state)
                     ended = schedule.stopping.check(row)
                     if ended is not None:

@@ -70,41 +70,38 @@ import numpy as np
 from scipy import sparse
 import desopt
 
-def resident():
-    return int(open("/proc/self/statm").read().split()[1])
-
-def run(X, y, **settings):
-    desopt.minimize("lr", None, (X, y), method="des-mr", progress=False, engine="threads", jobs=2,
-                    **settings)
-
-X = sparse.random(200, 50, 0.1, format="csr", random_state=0)
-run(X, np.where(np.arange(200) % 2, 1.0, -1.0), workers=2, rounds=1, iterations=8, batch_size=9)
-base = resident()
 saved = np.load(sys.argv[1])
 X = sparse.csr_matrix((saved["data"], saved["indices"], saved["indptr"]), shape=(60000, 47236))
 y = saved["y"]
+desopt.minimize("lr", None, (X, y), method="des-mr", progress=False, engine="threads", jobs=2,
+                workers=int(sys.argv[2]), rounds=3, iterations=500, batch_size=1000)
+status = dict(line.split(":") for line in open("/proc/self/status"))
+kilobytes = {name: int(status[name].split()[0]) for name in ("VmRSS", "VmHWM", "RssAnon")}
 data = X.data.nbytes + X.indices.nbytes + X.indptr.nbytes + y.nbytes
-run(X, y, workers=100, rounds=3, iterations=500, batch_size=1000)
-print(json.dumps({"data": data, "base": base, "all": resident()}))
+print(json.dumps({"data": data / 1024, **kilobytes}))
 """
 
 
-def memory() -> dict[str, float]:
-    """Resident memory of a run of M = 100 workers on rcv1-like data of 60,000 rows.
+def memory() -> list[dict[str, Any]]:
+    """Memory of runs of M = 10 and 100 workers on rcv1-like data of 60,000 rows.
 
-    ``base_mb`` is the interpreter with NumPy, SciPy, numba and the kernels loaded.
+    All of a process that does nothing else: with the interpreter, NumPy, SciPy, numba and the
+    kernels, from the cache. ``of its own`` is without pages of libraries, which are shared.
     """
     X, y = Shape("rcv1-like", 47_236, 500, 70.0, rows=60_000).data()
+    lines = []
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "data.npz")
         np.savez(path, data=X.data, indices=X.indices, indptr=X.indptr, y=y)
-        said = json.loads(_python(_MEMORY, path).stdout)
-    page = os.sysconf("SC_PAGE_SIZE") / 1e6
-    base, everything, data = said["base"] * page, said["all"] * page, said["data"] / 1e6
-    return {
-        "data_mb": data, "base_mb": base, "run_mb": everything - base - data,
-        "all_mb": everything, "limit_mb": 1.3 * data + 150.0,
-    }  # fmt: skip
+        for workers in ("10", "10", "100"):  # the first of them compiles
+            said = json.loads(_python(_MEMORY, path, workers).stdout)
+            size = {name: value * 1024 / 1e6 for name, value in said.items()}
+            lines.append(
+                {"workers": int(workers), "data MB": size["data"], "resident MB": size["VmRSS"],
+                 "of its own": size["RssAnon"], "highest": size["VmHWM"],
+                 "at_most": 1.3 * size["data"] + 150.0}
+            )  # fmt: skip
+    return lines[1:]
 
 
 def evaluation_share(rounds: int = 542) -> dict[str, float]:
