@@ -17,9 +17,9 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -33,9 +33,13 @@ from desopt.types import (
     FloatArray,
     IndexArray,
     LocalFunction,
+    Searched,
     Step,
     user_code,
 )
+
+if TYPE_CHECKING:
+    from desopt.objectives import Crew
 
 
 class Key(NamedTuple):
@@ -125,6 +129,14 @@ class Mixture(Sampler):
     def search(self, f: LocalFunction, alpha: FloatArray, key: Key) -> BoolArray:
         stream = Stream(*key, 0, Purpose.COORDINATE)
         return f.search_mixture(stream, self._scale(alpha, f.size), self.l, self.gaussian)
+
+    def search_together(
+        self, crew: Crew, x: FloatArray, alpha: FloatArray, key: Key, workers: Sequence[int]
+    ) -> Iterator[Searched]:
+        """``search`` for several workers; the key says seed and round."""
+        stream = Stream(*key, 0, Purpose.COORDINATE)
+        scale = self._scale(alpha, x.size)
+        return crew.search_mixtures(x, workers, stream, scale, self.l, self.gaussian)
 
     def replay(self, v: FloatArray, alpha: FloatArray, accepted: BoolArray, key: Key) -> None:
         replay_sparse(v, *self._accepted(alpha, accepted, key, v.size))

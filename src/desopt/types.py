@@ -19,7 +19,7 @@ import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,6 +82,17 @@ class Walked(NamedTuple):
     evaluations: int
     samples: int
     nans: int
+
+
+class Searched(NamedTuple):
+    """One worker's search: accept bits, NaN values, and (coordinates, v - x there).
+
+    The memory of the accept bits is used again.
+    """
+
+    accepted: BoolArray
+    nans: int
+    change: tuple[IndexArray, FloatArray]
 
 
 class LocalFunction(Protocol):
@@ -205,6 +216,18 @@ class Algorithm(Protocol):
 
     def settings(self) -> dict[str, Any]:
         """All hyper-parameters as plain JSON values: the run's identity."""
+
+
+@runtime_checkable
+class Together(Algorithm, Protocol):
+    """An algorithm whose workers can be searched for by an ``objectives.Crew``."""
+
+    @property
+    def together(self) -> bool:
+        """Whether it can, with its settings."""
+
+    def work_together(self, task: Task, crew: Any, workers: Sequence[int]) -> Iterator[Answer]:
+        """``work`` of these workers, in their order, with the same bits."""
 
 
 class ObjectiveError(RuntimeError):

@@ -17,10 +17,11 @@ A worker's answer is its K accept bits: with the sampler they determine its fina
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from itertools import chain
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -28,6 +29,7 @@ from desopt.algorithms.aggregate import AGGREGATES, combine
 from desopt.algorithms.base import (
     Form,
     Settings,
+    pack_bits,
     packed_bits,
     search_answer,
     unmoved,
@@ -37,6 +39,9 @@ from desopt.kernels.steps import add_at, momentum_step
 from desopt.parallel import in_chunks
 from desopt.samplers import Key, Mixture, MixtureRademacher, Sampler
 from desopt.types import Answer, FloatArray, Local, Task, check_name
+
+if TYPE_CHECKING:
+    from desopt.objectives import Crew
 
 #: Answers that are rebuilt in one compiled call.
 _AT_ONCE = 64
@@ -78,6 +83,20 @@ class DES(Settings):
         # lines 7-14 (Algorithm 3: 7-20): keep v + alpha_k u where f_i does not rise
         key = Key(self.seed, task.round, worker)
         return search_answer(self.sampler, f, self.step_sizes(task.round), key)
+
+    @property
+    def together(self) -> bool:
+        return isinstance(self.sampler, Mixture)
+
+    def work_together(self, task: Task, crew: Crew, workers: Sequence[int]) -> Iterator[Answer]:
+        assert isinstance(self.sampler, Mixture)
+        alpha, key = self.step_sizes(task.round), Key(self.seed, task.round, 0)
+        searches = self.sampler.search_together(crew, task.x, alpha, key, workers)
+        evaluations = alpha.size + 1
+        for worker, (accepted, nans, change) in zip(workers, searches, strict=True):
+            samples = evaluations * crew.batch_size
+            payload = pack_bits(accepted)
+            yield Answer(worker, payload, evaluations, samples, nans, change=change)
 
     def merge(self, state: DESState, answers: Iterable[Answer]) -> DESState:
         x = state.x

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Protocol, runtime_checkable
 
-from desopt.data import Shard
-from desopt.objectives import WorkerData
+from desopt.data import Dealt, Shard
+from desopt.objectives import Crew, LinearModel, WorkerData
 from desopt.participation import participants
-from desopt.types import Algorithm, Answer, FloatArray, Objective, ObjectiveError, Task
+from desopt.types import Algorithm, Answer, FloatArray, Objective, ObjectiveError, Task, Together
 
 #: Points handed over in memory may take this much; beyond it answers are replayed.
 HANDOVER_BYTES = 2**28
@@ -65,6 +65,14 @@ class Job:
             error.worker, error.round = worker, task.round
             raise
         return answer if self.handover else answer.bare()
+
+    def crew(self, threads: int) -> Crew | None:
+        """Threads that can do the work of all workers in compiled code, where there is any."""
+        if not isinstance(self.algorithm, Together) or not self.algorithm.together:
+            return None
+        if not isinstance(self.objective, LinearModel) or not isinstance(self.shards, Dealt):
+            return None
+        return Crew(self.objective, self.shards, self.seed, self.batch_size, threads)
 
     def total(self, x: FloatArray, worker: int) -> tuple[float, int]:
         """Sum of F over one worker's data, and their number."""

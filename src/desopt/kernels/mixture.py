@@ -314,8 +314,8 @@ def _run_search(columns, margin, values, slot, step, kind, penalty, accepted):
     return sparse
 
 
-@exact
-def search_mixture(
+@exact_inline
+def search_worker(
     layout, members, size, b, rows_key, y, x, scale, l, gaussian, kind, penalty, accepted, key
 ):
     """K steps of l coordinates from x, on b rows drawn from the members (b = 0: on all of them).
@@ -342,6 +342,16 @@ def search_mixture(
     for c in range(columns.size):
         change[c] = values[c] - x[columns[c]]
     return nans, columns, values, change
+
+
+@exact
+def search_mixture(
+    layout, members, size, b, rows_key, y, x, scale, l, gaussian, kind, penalty, accepted, key
+):
+    """``search_worker``, for one worker."""
+    return search_worker(
+        layout, members, size, b, rows_key, y, x, scale, l, gaussian, kind, penalty, accepted, key
+    )
 
 
 @exact

@@ -80,6 +80,11 @@ class LinearModel:
             prepared.append(shard)
         return prepared
 
+    def form(self, arrays: tuple[Any, ...]) -> tuple[Dense | Csr, FloatArray, int, float]:
+        """Data and loss as the kernels take them."""
+        X, y = arrays
+        return _layout(X), y, LOSSES[self.loss], self.penalty
+
     def on_rows(
         self, shard: Rows, picked: IndexArray | Pick | None, x: FloatArray
     ) -> LinearFunction:
