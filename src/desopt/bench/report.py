@@ -38,7 +38,7 @@ def run(out: Path, quick: bool = False) -> dict[str, Any]:
     if not quick:
         results["scaling"] = speed.measure_scaling(seconds)
         _scaling_table(console, results["scaling"])
-        results["threads"] = system.two_threads(seconds)
+        results["threads"] = system.two_threads(2 * seconds)
         _plain_table(console, "Two threads against one, M = 10, merge included", results["threads"])
         results["memory"] = system.memory()
         _plain_table(console, "Memory of the process, 60,000 rows", results["memory"])
