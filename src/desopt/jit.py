@@ -26,7 +26,7 @@ from numba.core import event
 
 _MADV_DONTNEED = 4
 
-_common: Any = {"nogil": True, "error_model": "numpy"}
+_common: Any = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
 
 #: The same for implementations given to numba's ``overload``.
 EXACT: Any = _common | {"fastmath": False}

@@ -20,7 +20,7 @@ from desopt.kernels.mixture import search_worker
 #: Places in ``Board.state``. TICKET is turn << 32 | the next place to take, LIMIT the same turn
 #: and the number of places: so nobody takes a place of one turn for that of another.
 TICKET, LIMIT, X = 0, 1, 2
-_LOW = (1 << 32) - 1
+LOW = (1 << 32) - 1
 
 #: Looks at the board before a thread gives up, for now: about half a millisecond.
 PATIENCE = 1 << 19
@@ -63,8 +63,8 @@ def serve(board, found, seen, most, patience, layout, members, b, y, n, l, gauss
         seen = read(state, TICKET) >> 32
         for _ in range(most):
             ticket, limit = add_and_get_old(state, TICKET, 1), read(state, LIMIT)
-            place = ticket & _LOW
-            if ticket >> 32 != limit >> 32 or place >= limit & _LOW:
+            place = ticket & LOW
+            if ticket >> 32 != limit >> 32 or place >= limit & LOW:
                 break
             x, worker = carray(floats_at(state[X]), n), np.uint64(board.workers[place])
             begin, end = board.begin[place], board.end[place]
@@ -91,15 +91,9 @@ def begin(state, turn, count):
 
 
 @brief
-def left(state):
-    """How many places are still to be taken."""
-    return max(0, (read(state, LIMIT) & _LOW) - (read(state, TICKET) & _LOW))
-
-
-@brief
 def stop(state):
     """Let nobody take another place in this turn."""
-    add_and_get_old(state, TICKET, read(state, LIMIT) & _LOW)
+    add_and_get_old(state, TICKET, read(state, LIMIT) & LOW)
 
 
 @exact

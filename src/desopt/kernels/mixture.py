@@ -298,7 +298,7 @@ def run_search(columns, margin, values, slot, step, kind, penalty, accepted):
     """The search that suits the columns."""
 
 
-@overload(run_search, jit_options=FUSED)
+@overload(run_search, jit_options=FUSED, inline="always")
 def _run_search(columns, margin, values, slot, step, kind, penalty, accepted):
     if columns.instance_class is DenseColumns:
         return lambda columns, margin, values, slot, step, kind, penalty, accepted: search_all_rows(
@@ -328,7 +328,9 @@ def search_worker(
         rows = np.empty(b, np.int64)
         fill_integers(rows, size, *rows_key)
         take_members(members, rows, rows)
-    iterations = np.arange(scale.size)
+    iterations = np.empty(scale.size, np.int64)
+    for k in range(scale.size):  # np.arange would take half a second to compile
+        iterations[k] = k
     c1, c2, c3, k0, k1 = key
     index, step = draw_mixture(iterations, scale, l, x.size, gaussian, c1, c2, c3, k0, k1)
     accepted[:] = False

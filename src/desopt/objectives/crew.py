@@ -10,7 +10,7 @@ import numpy as np
 
 from desopt.data import Dealt
 from desopt.kernels import crew as kernels
-from desopt.kernels.crew import PATIENCE, Board, Found, X
+from desopt.kernels.crew import LIMIT, LOW, PATIENCE, TICKET, Board, Found, X
 from desopt.objectives.linear import LinearModel
 from desopt.parallel import cores
 from desopt.rng import Purpose, Stream
@@ -136,7 +136,9 @@ class Crew:
 
     def _help(self, place: int) -> None:
         """Search for some workers; where none is left, wait for the one of this place."""
-        if left := kernels.left(self._board.state):
+        state = self._board.state
+        left = int(state[LIMIT] & LOW) - int(state[TICKET] & LOW)
+        if left > 0:
             # Several while there are many: what is done can be merged a little later.
             most = 1 + left // (2 * self._hands)
             kernels.serve(self._board, self._found, self._turn - 1, most, 0, *self._data)
