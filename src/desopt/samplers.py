@@ -19,7 +19,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from desopt.rng import Purpose, Stream
 from desopt.types import (
     BoolArray,
     ByteArray,
+    Crew,
     FloatArray,
     IndexArray,
     LocalFunction,
@@ -37,9 +38,6 @@ from desopt.types import (
     Step,
     user_code,
 )
-
-if TYPE_CHECKING:
-    from desopt.objectives import Crew
 
 
 class Key(NamedTuple):

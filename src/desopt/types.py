@@ -192,6 +192,26 @@ class Local(Protocol):
         moved += scale[k] g_k u_k. ``at`` and ``moved`` may be one array."""
 
 
+class Crew(Protocol):
+    """All workers' sides, where threads can search for any of them in compiled code."""
+
+    batch_size: int
+
+    def search_mixtures(
+        self,
+        x: FloatArray,
+        workers: Sequence[int],
+        stream: Any,
+        scale: FloatArray,
+        l: int,
+        gaussian: bool,
+    ) -> Iterator[Searched]:
+        """``LocalFunction.search_mixture`` for each of these workers, on its minibatch.
+
+        In their order, and as soon as they are done. The stream says all but whose it is.
+        """
+
+
 class Algorithm(Protocol):
     """Hyper-parameters (a frozen dataclass) and four verbs."""
 
@@ -220,13 +240,13 @@ class Algorithm(Protocol):
 
 @runtime_checkable
 class Together(Algorithm, Protocol):
-    """An algorithm whose workers can be searched for by an ``objectives.Crew``."""
+    """An algorithm that can do without a ``Local`` for each worker."""
 
     @property
     def together(self) -> bool:
         """Whether it can, with its settings."""
 
-    def work_together(self, task: Task, crew: Any, workers: Sequence[int]) -> Iterator[Answer]:
+    def work_together(self, task: Task, crew: Crew, workers: Sequence[int]) -> Iterator[Answer]:
         """``work`` of these workers, in their order, with the same bits."""
 
 

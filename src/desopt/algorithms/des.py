@@ -21,7 +21,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from itertools import chain
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -38,10 +37,7 @@ from desopt.algorithms.base import (
 from desopt.kernels.steps import add_at, momentum_step
 from desopt.parallel import in_chunks
 from desopt.samplers import Key, Mixture, MixtureRademacher, Sampler
-from desopt.types import Answer, FloatArray, Local, Task, check_name
-
-if TYPE_CHECKING:
-    from desopt.objectives import Crew
+from desopt.types import Answer, Crew, FloatArray, Local, Task, check_name
 
 #: Answers that are rebuilt in one compiled call.
 _AT_ONCE = 64

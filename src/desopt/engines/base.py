@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any, Protocol, runtime_checkable
 
 from desopt.data import Dealt, Shard
-from desopt.objectives import Crew, LinearModel, WorkerData
+from desopt.objectives import LinearModel, ThreadCrew, WorkerData
 from desopt.participation import participants
 from desopt.types import Algorithm, Answer, FloatArray, Objective, ObjectiveError, Task, Together
 
@@ -66,13 +66,13 @@ class Job:
             raise
         return answer if self.handover else answer.bare()
 
-    def crew(self, threads: int) -> Crew | None:
+    def crew(self, threads: int) -> ThreadCrew | None:
         """Threads that can do the work of all workers in compiled code, where there is any."""
         if not isinstance(self.algorithm, Together) or not self.algorithm.together:
             return None
         if not isinstance(self.objective, LinearModel) or not isinstance(self.shards, Dealt):
             return None
-        return Crew(self.objective, self.shards, self.seed, self.batch_size, threads)
+        return ThreadCrew(self.objective, self.shards, self.seed, self.batch_size, threads)
 
     def total(self, x: FloatArray, worker: int) -> tuple[float, int]:
         """Sum of F over one worker's data, and their number."""

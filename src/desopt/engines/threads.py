@@ -8,7 +8,7 @@ from functools import partial
 from typing import TypeVar, cast
 
 from desopt.engines.base import Job
-from desopt.objectives import Crew
+from desopt.objectives import ThreadCrew
 from desopt.parallel import cores
 from desopt.types import Answer, FloatArray, Task, Together
 
@@ -24,7 +24,7 @@ class Threads:
     def __init__(self, jobs: int | None = None) -> None:
         self.jobs = cores() if jobs is None else jobs
         self._pool: ThreadPoolExecutor | None = None
-        self._crew: Crew | None = None
+        self._crew: ThreadCrew | None = None
 
     def start(self, job: Job) -> None:
         self._job = job

@@ -25,8 +25,8 @@ _NAP = 1e-4
 _ALL = 2**62
 
 
-class Crew:
-    """All workers' data bound to a linear model, with this thread and ``threads`` - 1 others."""
+class ThreadCrew:
+    """A linear model on all workers' data; this thread and ``threads`` - 1 others. A ``Crew``."""
 
     def __init__(
         self, model: LinearModel, shards: Dealt, seed: int, batch_size: int, threads: int
@@ -52,10 +52,6 @@ class Crew:
         l: int,
         gaussian: bool,
     ) -> Iterator[Searched]:
-        """``LocalFunction.search_mixture`` for each of these workers, on its minibatch.
-
-        In their order, and as soon as they are done. The stream says all but whose it is.
-        """
         self._prepare((scale.size, l, gaussian), len(workers))
         board, x = self._board, np.ascontiguousarray(x)
         rows = Stream(self._seed, stream.round, 0, 0, Purpose.BATCH)
