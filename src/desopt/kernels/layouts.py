@@ -36,7 +36,7 @@ class Csr(NamedTuple):
     data: Any
 
 
-@exact
+@exact_inline
 def take_members(members, picked, rows):
     """rows = members[picked]; no members stand for all rows: 0, 1, ..."""
     for i in range(picked.size):

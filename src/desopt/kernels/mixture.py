@@ -40,7 +40,7 @@ class SparseColumns(NamedTuple):
     value: Any
 
 
-@exact
+@exact_inline
 def number_columns(index):
     """Give every distinct column in ``index`` a slot.
 
@@ -142,7 +142,7 @@ def _collect(layout, rows, y, x, columns, table):
     return csr
 
 
-@exact
+@exact_inline
 def _longer(array, least):
     """The same array with room for at least this much."""
     out = np.empty(max(2 * array.size, least), array.dtype)
@@ -151,7 +151,7 @@ def _longer(array, least):
     return out
 
 
-@exact
+@exact_inline
 def _look_up(maybe, value, rows, y, entries, columns):
     """The entries whose column has a slot, sorted by slot, their values times the labels."""
     last = _U(entries.size - 1)
