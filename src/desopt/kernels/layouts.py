@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba.extending import overload
 
-from desopt.jit import SUMS, exact, exact_inline, fused
+from desopt.jit import SUMS, exact_inline, fused
 from desopt.kernels.lowlevel import dot_lanes, prefetch
 
 _U = np.uint64
