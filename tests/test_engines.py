@@ -21,6 +21,11 @@ from scipy import sparse
 
 import desopt
 from desopt import journal as journals
+from desopt.algorithms.des import DES
+from desopt.data import as_shards
+from desopt.engines import Job
+from desopt.engines.threads import Threads
+from desopt.objectives import PythonObjective
 
 Vector = NDArray[np.float64]
 Fun = Callable[..., Any]
@@ -489,6 +494,31 @@ def test_points_are_let_go_once_they_are_merged(engine: str) -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 30 * 8 * n  # what a round needs is about 10 vectors
+
+
+def test_threads_do_not_run_far_ahead() -> None:
+    """While the main thread takes its time, the other one stops after a few, and goes on later."""
+    engine, main = Threads(2), threading.get_ident()
+    engine.start(Job(DES(), PythonObjective(np.sum), as_shards(None, 200, 0), 1, 0, 1))
+    by_main: list[int] = []
+    by_other: list[int] = []
+
+    def call(worker: int) -> int:
+        if threading.get_ident() != main:
+            by_other.append(worker)
+        else:
+            time.sleep(0.5 if not by_main else 0.001)
+            by_main.append(worker)
+        return worker
+
+    handed_out = engine._spread(call, range(200))
+    first = next(handed_out)
+    seen = len(by_other)
+    assert [first, *handed_out] == list(range(200))
+    engine.close()
+    assert seen == 8
+    assert sorted(by_main + by_other) == list(range(200))
+    assert len(by_other) > 50
 
 
 def test_processes_leave_nothing_open() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
@@ -13,6 +14,8 @@ from desopt.parallel import cores
 from desopt.types import Answer, FloatArray, Task, Together
 
 T = TypeVar("T")
+
+_AHEAD = 4
 
 
 class Threads:
@@ -49,18 +52,23 @@ class Threads:
         the main thread for each would cost more than a short search.
         """
         results: dict[int, T] = {}
+        theirs: set[int] = set()
         left = iter(workers)  # shared: next() on it is one step under the GIL
+        # Others may be this far ahead of what was handed out: what they found takes memory.
+        ahead = threading.Semaphore(_AHEAD * self._threads)
 
         def serve() -> None:
             try:
-                for worker in left:
-                    results[worker] = call(worker)
+                while ahead.acquire() and (taken := next(left, None)) is not None:
+                    results[taken] = call(taken)
+                    theirs.add(taken)
             finally:
                 stop()
 
         def stop() -> None:  # after an error or Ctrl-C nobody needs to begin anything more
             for _ in left:
                 pass
+            ahead.release(self._threads)  # whoever waits finds nothing left
 
         assert self._pool is not None
         futures = [self._pool.submit(serve) for _ in range(self._threads - 1)]
@@ -71,10 +79,14 @@ class Threads:
                     if taken is not None:
                         results[taken] = call(taken)
                     else:
+                        stop()
                         wait(futures)
                         for future in futures:
                             future.result()  # raises what went wrong there
                 yield results.pop(worker)
+                if worker in theirs:
+                    theirs.discard(worker)
+                    ahead.release()
         finally:
             stop()
 
