@@ -15,7 +15,7 @@ from desopt.types import Answer, FloatArray, Task, Together
 
 T = TypeVar("T")
 
-_AHEAD = 4
+_AHEAD = 2
 
 
 class Threads:
