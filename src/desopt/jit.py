@@ -73,14 +73,15 @@ def let_go_of_llvm() -> None:
 
     They are a file's, and come back from there when something is compiled or loaded.
     """
-    maps = Path("/proc/self/maps")
-    for line in maps.read_text().splitlines() if maps.exists() else ():
-        # Only code: it is never written to. Other read-only parts hold what the linker put there.
-        if "libllvmlite" in line and " r-xp " in line:
-            begin, end = (int(address, 16) for address in line.split()[0].split("-"))
-            ctypes.CDLL(None).madvise(
-                ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), _MADV_DONTNEED
-            )
+    with suppress(OSError), Path("/proc/self/maps").open() as maps:
+        for line in maps:  # one at a time: a long-lived process may have thousands
+            # Only code: it is never written to. Other read-only parts hold what the linker put
+            # there.
+            if "libllvmlite" in line and " r-xp " in line:
+                begin, end = (int(address, 16) for address in line.split()[0].split("-"))
+                ctypes.CDLL(None).madvise(
+                    ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), _MADV_DONTNEED
+                )
 
 
 _drop_stale_code()
