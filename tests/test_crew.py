@@ -150,6 +150,20 @@ def test_a_round_may_be_left_in_the_middle(engine: Any) -> None:
             same(answer, job.work(task, answer.worker))
 
 
+def test_closing_begins_nothing_more() -> None:
+    """Also where somebody still holds the round that was not taken to its end."""
+    job = a_job(iterations=7_000)  # all workers in one turn
+    threads = Threads(2)
+    threads.start(job)
+    answers = threads.round(a_task(job, 0))
+    next(answers)
+    crew_ = threads._crew
+    assert crew_ is not None
+    threads.close()
+    assert not crew_._threads
+    assert np.count_nonzero(crew_._board.done) < len(crew_._board.done) == WORKERS
+
+
 def test_waiting_threads_sleep(engine: Any) -> None:
     """They look for the next round for about half a millisecond only."""
     job = a_job()

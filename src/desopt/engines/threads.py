@@ -15,6 +15,7 @@ from desopt.types import Answer, FloatArray, Task, Together
 
 T = TypeVar("T")
 
+#: Results of each thread that may wait to be handed out.
 _AHEAD = 2
 
 
@@ -54,7 +55,7 @@ class Threads:
         results: dict[int, T] = {}
         theirs: set[int] = set()
         left = iter(workers)  # shared: next() on it is one step under the GIL
-        # Others may be this far ahead of what was handed out: what they found takes memory.
+        # Others may be so far ahead of what was handed out: results take memory.
         ahead = threading.Semaphore(_AHEAD * self._threads)
 
         def serve() -> None:

@@ -90,12 +90,6 @@ def begin(state, turn, count):
     write(state, TICKET, turn << 32)
 
 
-@brief
-def stop(state):
-    """Let nobody take another place in this turn."""
-    add_and_get_old(state, TICKET, read(state, LIMIT) & LOW)
-
-
 @exact
 def is_done(done, place, looks):
     """Whether the search of this place is done, looking so many times."""

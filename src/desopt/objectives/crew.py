@@ -62,7 +62,9 @@ class ThreadCrew:
             yield from self._take_turn(workers[first : first + board.done.size])
 
     def close(self) -> None:
-        """End the threads."""
+        """End the threads, after the searches that they are in."""
+        if self._form is not None:
+            self._board.state[TICKET] = self._board.state[LIMIT]  # as if all places were taken
         with self._wake:
             self._form = None
             self._wake.notify_all()
@@ -126,7 +128,6 @@ class ThreadCrew:
                     self._help(place)
                 yield self._searched(place)
         except BaseException:
-            kernels.stop(board.state)
             self.close()  # x must stay until nobody looks at it
             raise
 
