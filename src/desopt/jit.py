@@ -60,7 +60,8 @@ def _drop_stale_code() -> None:
     of the kernels it calls.
     """
     here = Path(__file__).parent
-    sources = [*here.glob("*.py"), *here.glob("kernels/*.py")]
+    compiled = "jit.py", "bits.py", "rng.py"  # all others may change without a compilation
+    sources = [*(here / name for name in compiled), *here.glob("kernels/*.py")]
     newest = max(path.stat().st_mtime for path in sources)
     for index in (*here.glob("__pycache__/*.nbi"), *here.glob("kernels/__pycache__/*.nbi")):
         with suppress(OSError):  # another process was faster, or the folder is read-only
