@@ -1,16 +1,13 @@
-"""How kernels are compiled: decorators that say what floating point may do.
+"""How kernels are compiled: every floating-point operation as written, in the order written.
 
-==========  ==============================================================================
-exact       every operation as written: for whatever decides bits of x or of the streams
-fused       a * b + c may be one rounding instead of two: values that decide comparisons
-sums        additions may be reordered as well, for SIMD: sums of such values
-==========  ==============================================================================
+No fast-math flag anywhere. LLVM would use that freedom differently for another CPU, for
+read-only arrays, for another order of compiling; and the same run would end with other bits.
+``fastmath`` is given although it is off: a function without the option would inherit it from a
+caller. What must be fast in spite of that says how: see ``kernels.lanes``.
 
-None of them assumes away NaN or infinity. ``fastmath`` is always given, also when it is off:
-a function without the option would inherit it from the caller that happens to compile it
-first, and be cached so. ``error_model="numpy"`` because Python's check for division by zero
-keeps LLVM from vectorising. All are cached on disk, and release the GIL, but for ``brief``
-ones: exact, and done in microseconds, when handing the GIL over would take longer.
+``error_model="numpy"`` because Python's check for division by zero keeps LLVM from vectorising.
+All kernels are cached on disk, and release the GIL, but for ``brief`` ones: they are done in
+microseconds, when handing the GIL over would take longer.
 """
 
 from __future__ import annotations
@@ -30,8 +27,6 @@ _common: Any = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
 
 #: The same for implementations given to numba's ``overload``.
 EXACT: Any = _common | {"fastmath": False}
-FUSED: Any = _common | {"fastmath": {"contract"}}
-SUMS: Any = _common | {"fastmath": {"contract", "reassoc", "nsz"}}
 
 
 def _cached(**options: Any) -> Any:
@@ -49,8 +44,6 @@ def _cached(**options: Any) -> Any:
 exact: Any = _cached(**EXACT)
 brief: Any = _cached(**EXACT | {"nogil": False})
 exact_inline: Any = _cached(inline="always", **EXACT)
-fused: Any = _cached(**FUSED)
-sums: Any = _cached(**SUMS)
 
 
 def _drop_stale_code() -> None:

@@ -160,7 +160,7 @@ def _to_float(u):
     return as_float(u | _U(0x4330000000000000)) - 4503599627370496.0
 
 
-_LN2 = math.log(2.0)
+_LN2 = 0.6931471805599453
 _TURN = math.pi / 2 * 2.0**-30
 
 

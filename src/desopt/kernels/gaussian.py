@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from desopt.jit import exact, sums
+from desopt.jit import exact
+from desopt.kernels.lanes import dot
 from desopt.kernels.layouts import fill_margins, rows_dot_four, signed_batch
-from desopt.kernels.linear import dot
-from desopt.kernels.losses import sum_losses
+from desopt.kernels.losses import sum_losses, value_change
 from desopt.kernels.lowlevel import move_along_lane, unpack_lanes
 from desopt.rng import fill_normal_planes
 
@@ -33,7 +33,7 @@ def draw_four(u, v, vu, uu, lanes, c1, c2, c3, k0, k1):
         unpack_lanes(lanes, min(4 * BLOCKS, n - first), u, first, v, vu, uu)
 
 
-@sums
+@exact
 def _shifted_margins(margin, change, g, alpha, out):
     """out = margin + alpha change_g."""
     for i in range(margin.size):
@@ -44,7 +44,7 @@ def _shifted_margins(margin, change, g, alpha, out):
 def search_gaussian(layout, rows, y, v, alpha, kind, penalty, accepted, c1, c2, c3, k0, k1):
     """Keep v + alpha[k] u_k where the batch's objective does not rise; v ends as v_K.
 
-    Returns the number of undecidable (NaN) steps.
+    Returns the number of values that are not finite.
     """
     b, n = rows.size, v.size
     batch, every = signed_batch(layout, rows, y), np.arange(b)
@@ -55,7 +55,7 @@ def search_gaussian(layout, rows, y, v, alpha, kind, penalty, accepted, c1, c2, 
     margin, trial = np.empty(b), np.empty(b)
     fill_margins(layout, rows, y, v, margin)
     total = sum_losses(kind, margin)
-    nans = 0
+    nans = np.int64(not np.isfinite(total))
     for first in range(0, alpha.size, LANES):
         draw_four(u, v, vu, uu, lanes, c1, c2, c3 | np.uint64(first), k0, k1)
         rows_dot_four(batch, every, u, change)
@@ -64,7 +64,7 @@ def search_gaussian(layout, rows, y, v, alpha, kind, penalty, accepted, c1, c2, 
             _shifted_margins(margin, change, g, step, trial)
             new_total = sum_losses(kind, trial)
             penalty_change = step * (2.0 * vu[g] + step * uu[g])
-            total_change = (new_total - total) / b + 0.5 * penalty * penalty_change
+            total_change = value_change(total, new_total, b, penalty, penalty_change)
             if total_change <= 0.0:
                 accepted[first + g] = True
                 margin, trial, total = trial, margin, new_total
@@ -72,7 +72,7 @@ def search_gaussian(layout, rows, y, v, alpha, kind, penalty, accepted, c1, c2, 
                 for h in range(g + 1, LANES):
                     vu[h] += step * cross[h]
             else:
-                nans += total_change != total_change
+                nans += not np.isfinite(total_change)
     return nans
 
 
@@ -87,7 +87,7 @@ def values_around(layout, rows, y, x, scale, kind, penalty, out, c1, c2, c3, k0,
     fill_margins(layout, rows, y, x, margin)
     change = np.empty((min(b, _ROWS), LANES))
     trial = np.empty(min(b, _ROWS))
-    xx = dot(x, x)
+    xx = dot(x, 0, x, x.size)
     for first in range(0, out.size, LANES):
         draw_four(u, x, xu, uu, lanes, c1, c2, c3 | np.uint64(first), k0, k1)
         total = np.zeros(LANES)

@@ -1,9 +1,9 @@
 """Rows of a data matrix, dense or sparse: the only code that knows which.
 
 Kernels take a layout and call these functions; numba picks the version by the layout's type.
-Sums here decide comparisons or are answers themselves, never bits of x, so they may be fused
-and reordered. Sparse sums are not reordered: LLVM would turn them into gathers, which are
-slower than scalar loads. Unsigned indices spare the kernels Python's rule for negative ones.
+Sums have one order on every CPU: dense rows go by lanes, sparse ones in four parts, since
+gathers are slower than scalar loads. Unsigned indices spare the kernels Python's rule for
+negative ones.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba.extending import overload
 
-from desopt.jit import SUMS, exact_inline, fused
+from desopt.jit import EXACT, exact, exact_inline
+from desopt.kernels.lanes import dot, dot_both
 from desopt.kernels.lowlevel import dot_lanes, prefetch
 
 _U = np.uint64
@@ -57,7 +58,7 @@ def fill_margins(layout, rows, y, x, out):
     """out[t] = y_i z_i^T x for i = rows[t]."""
 
 
-@overload(fill_margins, jit_options=SUMS)
+@overload(fill_margins, jit_options=EXACT)
 def _fill_margins(layout, rows, y, x, out):
     if layout.instance_class is Dense:
 
@@ -65,10 +66,7 @@ def _fill_margins(layout, rows, y, x, out):
             values = layout.values
             for t in range(rows.size):
                 i = rows[t]
-                total = 0.0
-                for j in range(x.size):
-                    total += values[i, j] * x[j]
-                out[t] = y[i] * total
+                out[t] = y[i] * dot(values, i * x.size, x, x.size)
 
         return dense
     return lambda layout, rows, y, x, out: _csr_margins(
@@ -76,7 +74,7 @@ def _fill_margins(layout, rows, y, x, out):
     )
 
 
-@fused
+@exact
 def _csr_margins(indptr, indices, data, rows, y, x, out):
     for t in range(rows.size):
         i = rows[t]
@@ -98,19 +96,16 @@ def fill_margins_pair(layout, rows, y, pair, of_v, of_u):
     """The margins of two vectors that lie side by side, pair[j] = (v_j, u_j)."""
 
 
-@overload(fill_margins_pair, jit_options=SUMS)
+@overload(fill_margins_pair, jit_options=EXACT)
 def _fill_margins_pair(layout, rows, y, pair, of_v, of_u):
     if layout.instance_class is Dense:
 
         def dense(layout, rows, y, pair, of_v, of_u):
             values = layout.values
-            v, u = pair[:, 0].copy(), pair[:, 1].copy()  # SIMD wants them apart
+            v, u = pair[:, 0].copy(), pair[:, 1].copy()  # lanes want them apart
             for t in range(rows.size):
                 i = rows[t]
-                zv, zu = 0.0, 0.0
-                for j in range(v.size):
-                    zv += values[i, j] * v[j]
-                    zu += values[i, j] * u[j]
+                zv, zu = dot_both(values, i * v.size, v, u, v.size)
                 of_v[t] = y[i] * zv
                 of_u[t] = y[i] * zu
 
@@ -120,7 +115,7 @@ def _fill_margins_pair(layout, rows, y, pair, of_v, of_u):
     )
 
 
-@fused
+@exact
 def _csr_margins_pair(indptr, indices, data, rows, y, pair, of_v, of_u):
     for t in range(rows.size):
         i = rows[t]
@@ -151,7 +146,7 @@ def rows_dot_four(layout, rows, u, out):
     """out[t, :] = sum_j z_i[j] u[j, :] for i = rows[t] and four vectors side by side."""
 
 
-@overload(rows_dot_four, jit_options=SUMS)
+@overload(rows_dot_four, jit_options=EXACT)
 def _rows_dot_four(layout, rows, u, out):
     if layout.instance_class is Dense:
 
@@ -176,7 +171,7 @@ def signed_batch(layout, rows, y):
     """The rows of a batch, copied side by side and times their labels: y_i z_i."""
 
 
-@overload(signed_batch, jit_options=SUMS)
+@overload(signed_batch, jit_options=EXACT)
 def _signed_batch(layout, rows, y):
     if layout.instance_class is Dense:
 

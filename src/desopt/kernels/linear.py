@@ -4,20 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from desopt.jit import exact, sums
+from desopt.jit import exact
+from desopt.kernels.lanes import dot
 from desopt.kernels.layouts import fill_margins
 from desopt.kernels.losses import sum_losses
 
 _BLOCK = 1024  # rows per step of a pass over many
-
-
-@sums
-def dot(x, u):
-    """x^T u."""
-    total = 0.0
-    for j in range(x.size):
-        total += x[j] * u[j]
-    return total
 
 
 @exact
@@ -29,4 +21,4 @@ def objective_value(layout, rows, y, x, kind, penalty):
         part = rows[first : first + _BLOCK]
         fill_margins(layout, part, y, x, margin)
         total += sum_losses(kind, margin[: part.size])
-    return total / rows.size + 0.5 * penalty * dot(x, x)
+    return total / rows.size + 0.5 * penalty * dot(x, 0, x, x.size)

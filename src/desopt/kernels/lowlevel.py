@@ -19,7 +19,6 @@ from numba.extending import intrinsic
 _intrinsic: Any = intrinsic
 _FOUR = ir.VectorType(ir.DoubleType(), 4)
 _INT = ir.IntType(64)
-_FUSE = ("contract",)
 
 
 @_intrinsic
@@ -61,9 +60,8 @@ def _splat(builder, number):
 
 
 def _add_product(builder, into, a, b):
-    """into += a b, fused; ``into`` becomes a register."""
-    product = builder.fmul(a, b, flags=_FUSE)
-    builder.store(builder.fadd(builder.load(into), product, flags=_FUSE), into)
+    """into += a b; ``into`` becomes a register."""
+    builder.store(builder.fadd(builder.load(into), builder.fmul(a, b)), into)
 
 
 def _zero_sums(builder, count=2):

@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba.extending import overload
 
-from desopt.jit import FUSED, exact, exact_inline
+from desopt.jit import EXACT, exact, exact_inline
+from desopt.kernels.lanes import WIDTH, load, store
 from desopt.kernels.layouts import AHEAD, Dense, fetch_row, fill_margins, take_members
-from desopt.kernels.losses import CHUNK, fill_losses, sum_losses
+from desopt.kernels.losses import fill_losses, sum_losses, value_change
 from desopt.kernels.steps import apply_row, undo_row
 from desopt.rng import draw_mixture, fill_integers
 
@@ -84,7 +85,7 @@ def collect(layout, rows, y, x, columns, table):
     """The batch's margins at x, and the columns that have a slot."""
 
 
-@overload(collect, jit_options=FUSED)
+@overload(collect, jit_options=EXACT)
 def _collect(layout, rows, y, x, columns, table):
     if layout.instance_class is Dense:
 
@@ -187,8 +188,8 @@ def _look_up(maybe, value, rows, y, entries, columns):
 def search_touched(columns, margin, values, slot, step, kind, penalty, accepted):
     """The search where a step touches few rows: only their losses are computed anew.
 
-    ``values`` are the coordinates of v that have slots; a rejected step restores them. Returns
-    the number of undecidable (NaN) steps.
+    ``values`` are the coordinates of v that have slots; a rejected step restores them. The value
+    at x must be finite. Returns the number of values that are not.
     """
     b, l = margin.size, slot.shape[1]
     cost = np.empty(b)
@@ -197,8 +198,8 @@ def search_touched(columns, margin, values, slot, step, kind, penalty, accepted)
     # Which step touched a row last, and where it then stands in the three lists below.
     tag = np.full(b, _EMPTY, np.uint64)
     touched = np.empty(b, np.uint32)
-    new_margin = np.zeros(b + CHUNK)
-    new_cost = np.empty(b + CHUNK)
+    new_margin = np.zeros(b + WIDTH)
+    new_cost = np.empty(b + WIDTH)
     old = np.empty(l)
     start, row, value = columns.start, columns.row, columns.value
     nans = 0
@@ -222,7 +223,7 @@ def search_touched(columns, margin, values, slot, step, kind, penalty, accepted)
                     count += _U(1)
                 else:
                     new_margin[tag[i] & _LOW] += change * value[p]
-        fill_losses(kind, new_margin, new_cost, (np.int64(count) + CHUNK - 1) // CHUNK * CHUNK)
+        fill_losses(kind, new_margin, new_cost, (np.int64(count) + WIDTH - 1) // WIDTH * WIDTH)
         loss_change = 0.0
         for t in range(count):
             loss_change += new_cost[t] - cost[touched[t]]
@@ -233,63 +234,77 @@ def search_touched(columns, margin, values, slot, step, kind, penalty, accepted)
                 margin[touched[t]] = new_margin[t]
                 cost[touched[t]] = new_cost[t]
         else:
-            nans += total_change != total_change
+            nans += not np.isfinite(total_change)
             undo_row(values, slot, k, old)
     return nans
 
 
-def add_column(columns, s, change, margin):
-    """margin += change column_s."""
+def shift_margins(columns, slots, changes, count, margin, out):
+    """out = margin + sum_c changes[c] column_slots[c], c < count, added in this order."""
 
 
-@overload(add_column, jit_options=FUSED)
-def _add_column(columns, s, change, margin):
+@overload(shift_margins, jit_options=EXACT)
+def _shift_margins(columns, slots, changes, count, margin, out):
     if columns.instance_class is DenseColumns:
 
-        def dense(columns, s, change, margin):
-            column = columns.values[s]
-            for i in range(margin.size):
-                margin[i] += change * column[i]
+        def dense(columns, slots, changes, count, margin, out):
+            values, b = columns.values, margin.size
+            whole = b // WIDTH * WIDTH
+            for i in range(0, whole, WIDTH):
+                lanes = load(margin, i)
+                for c in range(count):
+                    lanes = lanes + changes[c] * load(values, slots[c] * b + i)
+                store(out, i, lanes)
+            for i in range(whole, b):
+                out[i] = margin[i]
+                for c in range(count):
+                    out[i] += changes[c] * values[slots[c], i]
 
         return dense
 
-    def sparse(columns, s, change, margin):
-        row, value = columns.row, columns.value
-        for p in range(columns.start[s], columns.start[s + _U(1)]):
-            margin[row[p]] += change * value[p]
+    def sparse(columns, slots, changes, count, margin, out):
+        start, row, value = columns.start, columns.row, columns.value
+        for i in range(margin.size):
+            out[i] = margin[i]
+        for c in range(count):
+            s, change = _U(slots[c]), changes[c]
+            for p in range(start[s], start[s + _U(1)]):
+                out[row[p]] += change * value[p]
 
     return sparse
 
 
 @exact
 def search_all_rows(columns, margin, values, slot, step, kind, penalty, accepted):
-    """The search where a step touches many rows: all losses are computed, in SIMD."""
+    """The search where a step touches many rows: all losses are computed."""
     b, l = margin.size, slot.shape[1]
     total = sum_losses(kind, margin)
     trial = np.empty(b)
     drawn = np.full(values.size, -1, np.int64)
-    old = np.empty(l)
-    nans = 0
+    old, changes = np.empty(l), np.empty(l)
+    slots = np.empty(l, np.int64)
+    nans = np.int64(not np.isfinite(total))
     for k in range(slot.shape[0]):
-        for i in range(b):
-            trial[i] = margin[i]
+        count = 0
         penalty_change = 0.0
         apply_row(values, slot, step, k, old)
         for j in range(l):
-            s = _U(slot[k, j])
+            s = slot[k, j]
             if drawn[s] == k:
                 continue
             drawn[s] = k
             change = values[s] - old[j]
             penalty_change += change * (values[s] + old[j])
-            add_column(columns, s, change, trial)
+            slots[count], changes[count] = s, change
+            count += 1
+        shift_margins(columns, slots, changes, count, margin, trial)
         new_total = sum_losses(kind, trial)
-        total_change = (new_total - total) / b + 0.5 * penalty * penalty_change
+        total_change = value_change(total, new_total, b, penalty, penalty_change)
         if total_change <= 0.0:
             accepted[k] = True
             margin, trial, total = trial, margin, new_total
         else:
-            nans += total_change != total_change
+            nans += not np.isfinite(total_change)
             undo_row(values, slot, k, old)
     return nans
 
@@ -298,7 +313,7 @@ def run_search(columns, margin, values, slot, step, kind, penalty, accepted):
     """The search that suits the columns."""
 
 
-@overload(run_search, jit_options=FUSED, inline="always")
+@overload(run_search, jit_options=EXACT, inline="always")
 def _run_search(columns, margin, values, slot, step, kind, penalty, accepted):
     if columns.instance_class is DenseColumns:
         return lambda columns, margin, values, slot, step, kind, penalty, accepted: search_all_rows(
@@ -307,7 +322,7 @@ def _run_search(columns, margin, values, slot, step, kind, penalty, accepted):
 
     def sparse(columns, margin, values, slot, step, kind, penalty, accepted):
         rows_per_step = slot.shape[1] * columns.row.size / values.size
-        if 4.0 * rows_per_step > margin.size:
+        if 4.0 * rows_per_step > margin.size or not np.isfinite(sum_losses(kind, margin)):
             return search_all_rows(columns, margin, values, slot, step, kind, penalty, accepted)
         return search_touched(columns, margin, values, slot, step, kind, penalty, accepted)
 
@@ -321,7 +336,7 @@ def search_worker(
     """K steps of l coordinates from x, on b rows drawn from the members (b = 0: on all of them).
 
     Rows and steps are drawn here: a worker's round is one call without the GIL. Returns the
-    number of NaN steps, the touched columns, v there, and v - x there.
+    number of values that are not finite, the touched columns, v there, and v - x there.
     """
     rows = members
     if b > 0:

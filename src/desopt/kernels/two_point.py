@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from desopt.jit import exact, exact_inline, sums
+from desopt.jit import exact, exact_inline
 from desopt.kernels.gaussian import BLOCKS, LANES, draw_four
+from desopt.kernels.lanes import dot
 from desopt.kernels.layouts import (
     fill_margins,
     fill_margins_pair,
@@ -17,7 +18,6 @@ from desopt.kernels.layouts import (
     signed_batch,
     take_members,
 )
-from desopt.kernels.linear import dot
 from desopt.kernels.losses import sum_losses
 from desopt.kernels.lowlevel import move_along_lane
 from desopt.kernels.steps import add_scaled
@@ -26,7 +26,7 @@ from desopt.rng import fill_integers, fill_normal_planes, fill_normals
 _BLOCKS = 256  # per step of a pass over n: these parts of u and v stay in the cache
 
 
-@sums
+@exact
 def mean_slope(kind, margin, along, radius, trial):
     """The central difference of the mean loss, from the margins of p and of u."""
     for i in range(margin.size):
@@ -44,7 +44,9 @@ def slope(layout, rows, y, x, u, kind, penalty, radius):
     margin, along = np.empty(rows.size), np.empty(rows.size)
     fill_margins(layout, rows, y, x, margin)
     fill_margins(layout, rows, y, u, along)
-    return mean_slope(kind, margin, along, radius, np.empty(rows.size)) + penalty * dot(x, u)
+    return mean_slope(kind, margin, along, radius, np.empty(rows.size)) + penalty * dot(
+        x, 0, u, x.size
+    )
 
 
 @exact
@@ -169,7 +171,7 @@ def survey(
                 margin[i] = kept[picked[i]]
         else:
             fill_margins(layout, rows, y, x, margin)
-        found = mean_slope(kind, margin, along, radius, trial) + penalty * dot(x, u)
+        found = mean_slope(kind, margin, along, radius, trial) + penalty * dot(x, 0, u, x.size)
         nans += found != found
         slopes[k] = found if np.isfinite(found) else 0.0
         c = scale[k] * slopes[k]
