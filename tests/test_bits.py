@@ -1,0 +1,97 @@
+"""Same seed, same bits of x and of every loss, on any engine, CPU and cache, from any memory.
+
+``tests/golden/runs.json`` is what every machine must reproduce. A change of it is a change of bits:
+raise ``rng.STREAM_VERSION`` and say so in the changelog. See ``tests/bits.py``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+import bits
+import llvmlite.binding as llvm
+import pytest
+
+import desopt
+
+GOLDEN: dict[str, str] = json.loads(bits.GOLDEN.read_text())
+CASES = dict(bits.cases())
+
+#: What a CPU must have to run the code compiled for another one.
+_AVX2 = ("avx2", "bmi", "bmi2", "fma", "f16c", "lzcnt", "movbe")
+_AVX512 = (*_AVX2, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
+TARGETS = {"x86-64-v2": ("sse4.2", "popcnt"), "haswell": _AVX2, "skylake-avx512": _AVX512}
+
+
+def _cpu(name: str) -> dict[str, str]:
+    """The environment that makes numba compile for this CPU, where it can run here."""
+    if platform.machine() != "x86_64":
+        pytest.skip(f"{name} is an x86 CPU, this is {platform.machine()}")
+    here = llvm.get_host_cpu_features()
+    missing = [feature for feature in TARGETS[name] if not here.get(feature)]
+    if missing:
+        pytest.skip(f"code for {name} does not run here: no {', '.join(missing)}")
+    return {"NUMBA_CPU_NAME": name, "NUMBA_CPU_FEATURES": ""}
+
+
+def _elsewhere(cache: Path, *arguments: str, **env: str) -> dict[str, str]:
+    """The digests that another process finds, with a cache folder of its own."""
+    done = subprocess.run(
+        [sys.executable, str(Path(bits.__file__)), *arguments],
+        env={**os.environ, "NUMBA_CACHE_DIR": str(cache), **env},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found: dict[str, str] = json.loads(done.stdout)
+    return found
+
+
+def test_the_table_is_complete() -> None:
+    assert GOLDEN.keys() == CASES.keys()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_serial(name: str) -> None:
+    assert bits.digest(bits.run(engine="serial", **CASES[name])) == GOLDEN[name]
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if "callable" not in name])
+def test_threads(name: str) -> None:
+    assert bits.digest(bits.run(engine="threads", jobs=2, **CASES[name])) == GOLDEN[name]
+
+
+@pytest.mark.parametrize("layout", ["dense", "csr"])
+@pytest.mark.parametrize("method", desopt.METHODS)
+def test_processes(method: str, layout: str) -> None:
+    name = f"{method} {layout} lr"
+    assert bits.digest(bits.run(engine="processes", jobs=2, **CASES[name])) == GOLDEN[name]
+
+
+@pytest.mark.parametrize("variant", [name for name in bits.VARIANTS if name != "as-given"])
+@pytest.mark.parametrize("layout", bits.LAYOUTS)
+@pytest.mark.parametrize("method", desopt.METHODS)
+def test_the_memory_of_the_data(method: str, layout: str, variant: str) -> None:
+    for loss in bits.LOSSES:
+        name = f"{method} {layout} {loss}"
+        assert bits.digest(bits.run(variant, engine="serial", **CASES[name])) == GOLDEN[name]
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("target", TARGETS)
+def test_another_cpu(target: str, tmp_path: Path) -> None:
+    """All of it compiled anew for another CPU, with an empty cache."""
+    assert _elsewhere(tmp_path, **_cpu(target)) == GOLDEN
+
+
+@pytest.mark.timeout(900)
+def test_a_cold_and_a_warm_cache(tmp_path: Path) -> None:
+    """What is inlined depends on what comes from the cache; the bits must not."""
+    for only in ("fed-zo-gd csr ", "fed-zo-sgd csr ", "fed-zo"):
+        found = _elsewhere(tmp_path, "--only", only)
+        assert found == {name: GOLDEN[name] for name in found}
+        assert found
