@@ -59,7 +59,8 @@ class Server:
 
     ``answers`` and ``totals`` are what came for the current round, by worker; ``asked``, which
     ``asked(round)`` gives (None: all), are the workers whose answers count in it. ``bytes_up``
-    and ``bytes_down`` count all that passed, ``refused`` the refusals by reason. With
+    and ``bytes_down`` count all that passed, ``refused`` the refusals by reason, and
+    ``refusal`` is the last of them. With
     ``batch_size`` the workers' counts can be held to it. ``trusted`` says that the peers are
     processes of our own: their counts are believed, and their sums may be infinite or NaN, as
     in a serial run.
@@ -86,6 +87,7 @@ class Server:
         most = wire.state_bytes(state)
         self.replay_bytes = most if replay_bytes is None else min(replay_bytes, most)
         self.refused: Counter[Reason] = Counter()
+        self.refusal: WireError | None = None
         self.bytes_up = self.bytes_down = 0
         self._form = form_of(algorithm)
         at_once = wire.MAX_ROWS if self._form.whole or batch_size is None else batch_size
@@ -118,6 +120,7 @@ class Server:
             return self._read(peer, data)
         except WireError as error:
             self.refused[error.reason] += 1
+            self.refusal = error
             self._log(peer, error)
             return None
 
