@@ -1,6 +1,7 @@
 """A federation finds the bits of a serial run, whoever comes, goes, fails or is late."""
 
 import os
+import random
 import shutil
 import signal
 import struct
@@ -603,6 +604,31 @@ def test_a_node_whose_loss_is_not_finite_is_no_failure() -> None:
     assert np.isfinite(found[0].fun)
 
 
+@pytest.mark.parametrize("method", ["des-mr", "fed-zo-sgd", "zo-signsgd", "es-csa"])
+def test_whatever_a_node_says_the_others_go_on(method: str, tmp_path: Path) -> None:
+    """Its messages with random bytes changed, and the right checksum: refused, or an answer."""
+    for seed in range(5):
+        draw = random.Random(seed)
+
+        def lie(order: Message, reply: Message, draw: random.Random = draw) -> Message:
+            said: Any = reply.content["desopt"]
+            messages = said["messages"]
+            for _ in range(draw.randrange(4)):
+                i = draw.randrange(len(messages))
+                at = draw.choice((draw.randrange(len(messages[i]) - 4), draw.randrange(24, 48)))
+                new = draw.choice((b"\xff" * 8, b"\x7f\xef" * 4, bytes(4), draw.randbytes(2)))
+                messages[i] = resealed(messages[i], min(at, len(messages[i]) - 12), new)
+            return report(order, *messages)
+
+        grid, path = Loopback(), tmp_path / f"{seed}.journal"
+        with_liar(grid, lie)
+        rules: dict[str, Any] = {"target": 1e-3, "max_evaluations": 10**6, "population": 8}
+        found = federated(grid, journal=path, min_answers=2, method=method, **rules)
+        assert found.nit == ROUNDS
+        assert np.isfinite(found.x).all()
+        assert desopt.replay(path).tobytes() == found.x.tobytes()
+
+
 # --- hostile servers -------------------------------------------------------------------------
 
 
@@ -637,6 +663,27 @@ def test_a_node_refuses_what_a_server_may_not_say(name: str) -> None:
     with pytest.raises(wire.WireError) as caught:
         client_app("lr", load_shard)(order, context(10, 0))
     assert len(str(caught.value)) < 1000
+
+
+def test_fuzzed_orders_are_refused_or_answered() -> None:
+    """Bytes changed anywhere, with the right checksum: a WireError, or a report of a few bytes."""
+    draw, app = random.Random(1), client_app("lr", load_shard, limits=Limits(n=100))
+    good = order_of().content["desopt"]
+    answered = 0
+    for _ in range(1500):
+        record: Any = {name: good[name] for name in ("message", "description", "work", "total")}
+        name = draw.choice(("message", "description"))
+        at, new = draw.randrange(len(record[name]) - 6), draw.randbytes(draw.choice((1, 2)))
+        record[name] = resealed(record[name], at, new)
+        order = Message(RecordDict({"desopt": ConfigRecord(record)}), 10, "train")
+        try:
+            reply = app(order, context(10, 0))
+        except wire.WireError:
+            continue
+        said: Any = reply.content["desopt"]
+        assert sum(map(len, said["messages"])) < 200
+        answered += 1
+    assert 100 < answered < 1400
 
 
 def test_a_nodes_limits_can_be_set() -> None:

@@ -102,6 +102,22 @@ def answered(name: str, aggregate: str = "mean") -> tuple[Any, Any, list[Answer]
     return algorithm, state, [job.work(algorithm.plan(state), w) for w in range(WORKERS)]
 
 
+def test_a_vote_is_a_vote_whatever_was_sent() -> None:
+    """Slopes that add up to no number abstain there; nobody's voice but the liar's is lost."""
+    n, algorithm = 400, make("zo-signsgd")
+    state = algorithm.init(np.zeros(n))
+    draw = np.random.default_rng(2)
+    honest = [Answer(w, pack_scalars(draw.standard_normal(3))) for w in range(9)]
+    liar = Answer(9, pack_scalars(np.array([HUGE, -HUGE, HUGE])))
+    votes = [-algorithm.merge(state, [answer]).x for answer in (*honest, liar)]
+    assert all(set(vote) <= {-1.0, 0.0, 1.0} for vote in votes)
+    abstained = votes[-1] == 0
+    assert 10 < abstained.sum() < 200
+    merged = algorithm.merge(state, [*honest, liar])
+    assert (merged.x == -np.sign(sum(votes))).all()
+    assert (merged.x == algorithm.merge(state, honest).x)[abstained].all()
+
+
 @pytest.mark.parametrize("slope", [1e308, -1e308, HUGE])
 def test_one_vote_of_ten_is_one_vote(slope: float) -> None:
     """The sums of ten honest votes decide; one liar changes each by two at most."""
@@ -141,6 +157,15 @@ def test_a_member_that_nobody_can_add_up_ranks_last() -> None:
     assert same(merged([-HUGE, 0.5, 1.0, 2.0], [-HUGE, 0.5, 1.0, 1.0]), expected)
     assert same(merged([HUGE, 0.5, 1.0, 2.0], [HUGE, 0.5, 1.0, 1.0]), expected)
     assert same(merged([np.inf, 0.5, 1.0, 2.0], [-HUGE, 0.5, 1.0, 1.0]), expected)
+
+
+def test_a_step_size_stays_a_number() -> None:
+    """es-csa's sigma grows while its path is long."""
+    algorithm = make("es-csa")
+    state = replace(algorithm.init(np.zeros(N)), sigma=HUGE, path=np.full(N, 100.0))
+    merged = algorithm.merge(state, [Answer(0, pack_scalars(np.arange(5.0)))])
+    assert merged.sigma == HUGE
+    assert_finite(merged)
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")

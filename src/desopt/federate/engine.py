@@ -103,7 +103,9 @@ class Federation:
         self.deadline: float | None = check.optional(check.positive, "deadline", deadline)
         self.min_answers: int | None = check.optional(check.whole, "min_answers", min_answers)
         self.min_nodes = check.whole("min_nodes", min_nodes)
-        self.nodes = None if nodes is None else dict(nodes)
+        self.nodes: dict[int, int] | None = None
+        if nodes is not None:
+            self.nodes = {n: check.whole("a worker in nodes", w, 0) for n, w in nodes.items()}
         check_name("loss", loss, LOSSES)
         self.loss = loss
         self.evaluation = evaluation
