@@ -488,7 +488,7 @@ NUISANCES: dict[str, Callable[[Message, Message], Message]] = {
     "another x": changed(16, bytes(8)),
     "gone": lambda order, _: Message(Error(5, "gone"), reply_to=order),
     "expired": lambda order, _: Message(Error(3, "expired"), reply_to=order),
-    "errors": lambda order, _: Message(Error(2, "\x1b[2J" + "x\n" * 10**5), reply_to=order),
+    "errors": lambda order, _: Message(Error(2, "x\n" * 10**5 + "\x1b[2J"), reply_to=order),
 }
 
 
@@ -529,6 +529,22 @@ def test_who_comes_first_with_anothers_number_locks_nobody_out(tmp_path: Path) -
     federated(grid, journal=path)
     bits = [answers[1].payload for answers in journal.read(path).answers]
     assert [payload == bytes(3) for payload in bits] == [True, False] * (ROUNDS // 2)
+
+
+def test_who_joins_again_and_again_still_waits_for_its_turn(tmp_path: Path) -> None:
+    """Node 9 says nothing for two rounds and is new in round 4, which is node 11's by then."""
+    path, grid = tmp_path / "run.journal", Loopback()
+    grid.contexts = {9: context(9, 1)} | grid.contexts
+    false = changed(44, b"\x00\x00\x00")
+
+    def lie(order: Message, reply: Message) -> Message:
+        return report(order) if order.metadata.group_id in "23" else false(order, reply)
+
+    with_liar(grid, lie, 9)
+    federated(grid, journal=path)
+    bits = [answers[1].payload for answers in journal.read(path).answers]
+    assert [payload == bytes(3) for payload in bits] == [True, False, False, False, False, True]
+    assert 4 in {round for node, round, _ in grid.sent if node == 9}
 
 
 @pytest.mark.parametrize("samples", [2**64 - 1, 2**63])
@@ -587,7 +603,7 @@ def test_the_server_may_have_data_of_its_own() -> None:
     assert not any(order["total"] for _, _, order in grid.sent)
 
 
-def test_a_node_whose_loss_is_not_finite_is_no_failure() -> None:
+def test_a_node_whose_loss_is_not_finite_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
     def fun(x: Any, batch: Any) -> float:
         return float(np.mean((batch @ x - 1.0) ** 2)) if batch[0, 0] != 7.0 else np.inf
 
@@ -602,6 +618,8 @@ def test_a_node_whose_loss_is_not_finite_is_no_failure() -> None:
     run(server_app(fun, n=N, workers=WORKERS, finished=found.append, **settings), grid)
     assert found[0].nit == 2
     assert np.isfinite(found[0].fun)
+    assert len(grid.sent) == 3 * WORKERS
+    assert not caplog.records
 
 
 @pytest.mark.parametrize("method", ["des-mr", "fed-zo-sgd", "zo-signsgd", "es-csa"])

@@ -461,6 +461,7 @@ DESCRIPTIONS: dict[str, Any] = {
     "no method": {"method": None},
     "settings": {"method": {"name": "des-mr", "sampler": {"name": "gaussian"}, "more": 1}},
     "sampler": {"method": {"name": "des-mr", "sampler": 3}},
+    "true is no number": {"method": DES(iterations=12).settings() | {"step_size": True}},
     "no rows": {"batch_size": 0},
     "no numbers": {"n": 0},
     "nobody": {"workers": 0},
