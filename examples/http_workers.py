@@ -4,12 +4,20 @@ Only plan, work, merge and the wire are used; HTTP is that of the standard libra
 posts its answers, then the question "this is where I stand", which the server answers as soon
 as there is a round for it to work on. The server prints loss and bytes per round, and at the
 end compares x with a serial run, bit for bit.
+
+Strangers can reach a port. A connection that takes too long over a request is closed, there are
+no more threads than slots, and a request is as long as a message may be. Who may connect is for
+TLS and keys, which are not shown here.
 """
 
+import contextlib
 import http.client
+import math
+import socket
 import subprocess
 import sys
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -29,6 +37,8 @@ PEERS = {"0": (0, 1), "1": (2, 3), "2": (4, 5)}  # which process hosts which wor
 SEED, BATCH = 1, 300
 ALGORITHM = DES(iterations=100, step_size=0.05, seed=SEED)
 POLL, LIMIT = 10.0, 100.0  # seconds: a question waits for its reply; all of it may take
+SLOTS, PATIENCE = 16, 5.0  # connections at a time; seconds that one may take over a request
+LONGEST = wire.OVERHEAD + ALGORITHM.form.size  # bytes of a message from a worker
 
 
 def make_data() -> tuple[Any, Any]:
@@ -47,10 +57,22 @@ def make_job() -> Job:
 def work(port: int, peer: str) -> None:
     """The worker's side: follow the server until it has nothing more to say."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=LIMIT)
+    end = time.monotonic() + LIMIT
 
     def call(message: bytes) -> bytes:
-        connection.request("POST", f"/{peer}", message)
-        return connection.getresponse().read()
+        while True:  # the same message twice does no harm
+            try:
+                connection.request("POST", f"/{peer}", message)
+                response = connection.getresponse()
+                if response.status == 200:
+                    return response.read()
+                reason = f"{response.status} {response.reason}"
+            except (OSError, http.client.HTTPException) as error:
+                reason = repr(error)
+            if time.monotonic() > end:
+                raise SystemExit(f"peer {peer} cannot reach the server: {reason}")
+            connection.close()
+            time.sleep(0.1)
 
     job, replica = make_job(), Replica.joining(call(b""))
     while message := call(replica.ask()):
@@ -67,15 +89,45 @@ class Coordinator(ThreadingHTTPServer):
     """The server's side: a round closes when all workers have answered."""
 
     daemon_threads = True
+    request_queue_size = 128
 
     def __init__(self, job: Job) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         x0 = np.zeros(N)
-        self.server = Server(job.algorithm, job.algorithm.init(x0), WORKERS)
+        self.server = Server(job.algorithm, job.algorithm.init(x0), WORKERS, batch_size=BATCH)
         self.description = wire.pack_description(self.server.run, describe(job, x0))
         self.changed = threading.Condition()
+        self.slots = threading.BoundedSemaphore(SLOTS)
+        self.due: dict[socket.socket, float] = {}  # when a request must have come
         for peer, workers in PEERS.items():
             self.server.admit(peer, workers)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """A thread for the connection, if there is one left."""
+        if not self.slots.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self.due.pop(request, None)
+            self.slots.release()
+
+    def service_actions(self) -> None:
+        """Twice a second: end the connections whose request is overdue, their threads with them."""
+        now = time.monotonic()
+        for connection, due in list(self.due.items()):
+            if now > due:
+                with contextlib.suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A connection that broke is the client's affair; anything else is ours."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, client_address)
 
     def reply(self, peer: str, message: bytes) -> bytes:
         """The description to who says nothing, the next task to who asks."""
@@ -92,7 +144,7 @@ class Coordinator(ThreadingHTTPServer):
 
     def finish_round(self) -> None:
         sums = self.server.totals.values()
-        loss = sum(s.total for s in sums) / sum(s.rows for s in sums)
+        loss = sum(s.total for s in sums) / sum(s.rows for s in sums) if sums else math.nan
         up, down = self.server.bytes_up, self.server.bytes_down
         round = self.server.state.round
         print(f"round {round:2}  loss {loss:.6f}  {up:6,} bytes up  {down:6,} down", flush=True)
@@ -111,18 +163,33 @@ class Handler(BaseHTTPRequestHandler):
     """POST /<peer> with one message, or nothing."""
 
     protocol_version = "HTTP/1.1"
+    timeout = LIMIT  # for writes to one who does not read
     server: Coordinator
 
+    def handle_one_request(self) -> None:
+        self.server.due[self.connection] = time.monotonic() + PATIENCE
+        super().handle_one_request()
+
     def do_POST(self) -> None:
-        peer, length = self.path[1:], int(self.headers.get("Content-Length", 0))
-        if peer not in PEERS or not 0 <= length <= 1_000:
-            self.send_error(400)
+        peer, length = self.path[1:], self.headers.get("Content-Length", "0")
+        if peer not in PEERS or not length.isascii() or not length.isdigit():
+            self.refuse()
             return
-        reply = self.server.reply(peer, self.rfile.read(length))
+        body = self.rfile.read(int(length)) if len(length) < 9 and int(length) <= LONGEST else None
+        if body is None or len(body) != int(length):
+            self.refuse()
+            return
+        del self.server.due[self.connection]  # what follows is our own time
+        reply = self.server.reply(peer, body)
         self.send_response(200)
         self.send_header("Content-Length", str(len(reply)))
         self.end_headers()
         self.wfile.write(reply)
+
+    def refuse(self) -> None:
+        """Nothing more is read from who does not know the rules."""
+        self.close_connection = True
+        self.send_error(400)
 
     def log_message(self, format: str, *args: Any) -> None:
         """One line per request would hide the rounds."""

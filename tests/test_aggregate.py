@@ -44,8 +44,9 @@ def run(**changes: Any) -> desopt.Result:
 # --- what is computed ------------------------------------------------------------------------
 
 
-def add_point(total: Vector, answer: Answer) -> None:
+def add_point(total: Vector, answer: Answer) -> bool:
     total += np.asarray(answer.point)
+    return True
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 7, 10, 11, 20, 33])

@@ -215,7 +215,7 @@ def test_bits_unpack_to_what_was_packed(accepted: list[bool]) -> None:
 
 
 @settings(deadline=None, derandomize=True)
-@given(st.lists(st.floats(allow_nan=False), min_size=1, max_size=50))
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=50))
 def test_scalars_unpack_to_what_was_packed(values: list[float]) -> None:
     payload = pack_scalars(np.array(values))
     assert len(payload) == 8 * len(values)
@@ -252,6 +252,7 @@ def test_bad_payloads_are_refused(name: str) -> None:
         cases[f"worker {bad} has bits set beyond bit 9"] = good[:1] + bytes([good[1] | 4])
     else:
         cases[f"worker {bad} has a NaN scalar"] = np.float64("nan").tobytes() + good[8:]
+        cases[f"worker {bad} has an infinite scalar"] = np.float64("-inf").tobytes() + good[8:]
     for message, payload in cases.items():
         with pytest.raises(ValueError, match=message):
             algorithm.merge(state, [*answers[:-1], Answer(bad, payload)])

@@ -1,11 +1,14 @@
 """A federation finds the bits of a serial run, whoever comes, goes, fails or is late."""
 
 import os
+import random
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import time
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, requires, version
@@ -30,6 +33,7 @@ from desopt.data import as_shards
 from desopt.engines import Job
 from desopt.federate import client_app, server_app
 from desopt.objectives import LinearModel
+from desopt.replica import Limits
 
 N, WORKERS, ROUNDS = 40, 3, 6
 SETTINGS: dict[str, Any] = {
@@ -346,13 +350,24 @@ def test_apps_of_different_objectives_do_not_work_together() -> None:
         federated(Loopback(app=client_app("lsvm", load_shard)))
 
 
-def test_a_worker_has_one_node(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    path, grid = tmp_path / "run.journal", Loopback()
+def test_nodes_that_say_they_are_one_worker_take_turns(caplog: pytest.LogCaptureFixture) -> None:
+    grid = Loopback()
     grid.contexts[13] = context(13, 1)
-    found = federated(grid, journal=path)
+    found = federated(grid)
     assert found.x.tobytes() == serial().x.tobytes()
-    assert "node 13 is left out" in caplog.text
-    assert "worker 1" in caplog.text
+    assert caplog.text.count("nodes [11, 13] say that they are worker 1 and take turns") == 1
+    asked = {node: [r for n, r, _ in grid.sent if n == node] for node in (11, 13)}
+    assert asked == {11: [0, 2, 4, 6], 13: [0, 1, 3, 5]}
+
+
+def test_the_server_may_know_who_is_who(caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever says it is somebody else, first or not, has no part."""
+    grid = Loopback()
+    grid.contexts = {9: context(9, 1)} | grid.contexts
+    found = federated(grid, nodes={10: 0, 11: 1, 12: 2})
+    assert found.x.tobytes() == serial().x.tobytes()
+    assert "node 9 is left out of round 0: it says that it is worker 1, but nodes=" in caplog.text
+    assert {round for node, round, _ in grid.sent if node == 11} == {*range(ROUNDS + 1)}
 
 
 def test_another_node_may_be_the_worker_when_the_first_is_gone() -> None:
@@ -410,6 +425,291 @@ def test_a_runs_configuration_comes_first() -> None:
     run(app, Loopback(), {"rounds": 2, "step-size": 0.25, "of-the-user": 1})
     expected = serial(rounds=2, step_size=0.25)
     assert found[0].x.tobytes() == expected.x.tobytes()
+
+
+# --- hostile nodes ---------------------------------------------------------------------------
+
+
+def with_liar(grid: Loopback, lie: Callable[[Message, Message], Message], node: int = 11) -> None:
+    """Let the node send ``lie(order, honest reply)``."""
+    honest = grid.app
+
+    def app(message: Message, where: Context) -> Message:
+        reply: Message = honest(message, where)
+        return lie(message, reply) if where.node_id == node else reply
+
+    grid.app = app
+
+
+def report(order: Message, *messages: bytes, worker: int = 1) -> Message:
+    said = ConfigRecord({"worker": worker, "messages": list(messages)})
+    return Message(RecordDict({"desopt": said}), reply_to=order)
+
+
+def resealed(message: bytes, at: int, new: bytes) -> bytes:
+    body = message[:at] + new + message[at + len(new) : -4]
+    return body + struct.pack("<I", zlib.crc32(body))
+
+
+def changed(at: int, new: bytes, kind: bytes = b"A") -> Callable[[Message, Message], Message]:
+    """The honest reply, with other bytes in the messages of a kind."""
+
+    def lie(order: Message, reply: Message) -> Message:
+        said: Any = reply.content["desopt"]
+        messages = [resealed(m, at, new) if m[1:2] == kind else m for m in said["messages"]]
+        return report(order, *messages)
+
+    return lie
+
+
+def question(order: Message, reply: Message) -> Message:
+    said: Any = reply.content["desopt"]
+    return report(order, wire.seal(wire.ASK, said["messages"][0][8:16], 0, wire.NOWHERE))
+
+
+def total_only(order: Message, reply: Message) -> Message:
+    """The same sum twice, and again in place of the answer."""
+    wanted: Any = order.content["desopt"]
+    said: Any = reply.content["desopt"]
+    if wanted["total"]:
+        return report(order, *said["messages"][:1] * 2)
+    return report(order, *[resealed(said["messages"][0], 1, wire.TOTAL)] * 2)
+
+
+NUISANCES: dict[str, Callable[[Message, Message], Message]] = {
+    "garbage": lambda order, _: report(order, b"garbage"),
+    "long garbage": lambda order, _: report(order, bytes(10**6)),
+    "questions": question,
+    "empty reports": lambda order, _: report(order),
+    "duplicates": total_only,
+    "no reports": lambda order, _: Message(RecordDict(), reply_to=order),
+    "other workers": lambda order, _: report(order, b"x", worker=7),
+    "huge counts": changed(28, b"\xff" * 16),
+    "another x": changed(16, bytes(8)),
+    "gone": lambda order, _: Message(Error(5, "gone"), reply_to=order),
+    "expired": lambda order, _: Message(Error(3, "expired"), reply_to=order),
+    "errors": lambda order, _: Message(Error(2, "x\n" * 10**5 + "\x1b[2J"), reply_to=order),
+}
+
+
+@pytest.mark.parametrize("name", NUISANCES)
+def test_a_nuisance_ends_the_run_or_is_left_out(
+    name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without a deadline or min_answers everybody is needed: then the run says who was not."""
+    grid, path = Loopback(), tmp_path / "run.journal"
+    with_liar(grid, NUISANCES[name])
+    with pytest.raises(desopt.EngineError, match=r"node 11 failed 3 times") as caught:
+        federated(grid, journal=path)
+    assert len(grid.sent) < 12
+    assert len(str(caught.value)) < 3000
+    assert "\x1b" not in str(caught.value)
+    grid.sent.clear()
+    found = federated(grid, journal=path, min_answers=2)
+    assert who_answered(path) == [[0, 2]] * ROUNDS
+    assert len(grid.sent) <= 5 * (ROUNDS + 1)
+    assert np.isfinite(found.history["loss"]).all()
+    assert found.x.tobytes() == by_hand(path).tobytes()
+    assert max(map(len, caplog.messages)) < 1000
+
+
+def test_a_nuisance_that_nobody_needs_does_no_harm() -> None:
+    for name, lie in NUISANCES.items():
+        grid = Loopback()
+        grid.contexts[13] = context(13, 1)
+        with_liar(grid, lie, 13)
+        assert federated(grid).x.tobytes() == serial().x.tobytes(), name
+
+
+def test_who_comes_first_with_anothers_number_locks_nobody_out(tmp_path: Path) -> None:
+    """A false worker 1 that answers as if it were: the right one has its say in turn."""
+    path, grid = tmp_path / "run.journal", Loopback()
+    grid.contexts = {9: context(9, 1)} | grid.contexts
+    with_liar(grid, changed(44, b"\x00\x00\x00"), 9)
+    federated(grid, journal=path)
+    bits = [answers[1].payload for answers in journal.read(path).answers]
+    assert [payload == bytes(3) for payload in bits] == [True, False] * (ROUNDS // 2)
+
+
+def test_who_joins_again_and_again_still_waits_for_its_turn(tmp_path: Path) -> None:
+    """Node 9 says nothing for two rounds and is new in round 4, which is node 11's by then."""
+    path, grid = tmp_path / "run.journal", Loopback()
+    grid.contexts = {9: context(9, 1)} | grid.contexts
+    false = changed(44, b"\x00\x00\x00")
+
+    def lie(order: Message, reply: Message) -> Message:
+        return report(order) if order.metadata.group_id in "23" else false(order, reply)
+
+    with_liar(grid, lie, 9)
+    federated(grid, journal=path)
+    bits = [answers[1].payload for answers in journal.read(path).answers]
+    assert [payload == bytes(3) for payload in bits] == [True, False, False, False, False, True]
+    assert 4 in {round for node, round, _ in grid.sent if node == 9}
+
+
+@pytest.mark.parametrize("samples", [2**64 - 1, 2**63])
+def test_counts_of_a_liar_cannot_end_the_run(samples: int, tmp_path: Path) -> None:
+    path, grid = tmp_path / "run.journal", Loopback()
+    with_liar(grid, changed(32, struct.pack("<Q", samples)))
+    found = federated(grid, journal=path, min_answers=2, max_evaluations=10**6)
+    assert found.nit == ROUNDS
+    assert found.history["samples"][-1] == 2 * ROUNDS * 21 * 8
+
+
+@pytest.mark.parametrize(
+    ("total", "rows"),
+    [(-1e308, 1), (-1e308, 2**32), (1e308, 1), (np.nan, 5), (-np.inf, 5), (np.inf, 1), (0.0, 0)],
+)
+@pytest.mark.parametrize("rule", [{"target": 0.1}, {"patience": 5}])
+def test_one_nodes_total_does_not_end_a_run(rule: Any, total: float, rows: int) -> None:
+    """The median of three losses falls in these rounds; the mean would be what the liar wants."""
+    grid = Loopback()
+    with_liar(grid, changed(28, struct.pack("<dQ", total, rows), wire.TOTAL))
+    found = federated(grid, **rule)
+    assert found.nit == ROUNDS
+    assert found.x.tobytes() == serial().x.tobytes()
+    assert 0.1 < found.fun < 1.0
+
+
+def test_the_loss_that_decides_is_the_median_of_the_nodes() -> None:
+    found, x = federated(Loopback(), target=1e-9), serial().x
+    model = LinearModel("lr")
+    shards: Any = model.prepare(as_shards([shard(w) for w in range(WORKERS)], WORKERS, 0))
+    losses = [model.on_rows(rows, None, x).value() for rows in shards]
+    assert found.fun == sorted(losses)[1]
+    assert federated(Loopback(), target=1e-9, loss="mean").fun == serial().fun
+    assert federated(Loopback(), loss="median").fun == found.fun
+    reached = federated(Loopback(), target=0.6)
+    assert reached.status == 1
+    assert reached.nit < ROUNDS
+
+
+def test_a_median_of_half_the_workers_decides_nothing() -> None:
+    grid = Loopback()
+    grid.absent = {11, 12}
+    found = federated(grid, min_answers=1, target=100.0)
+    assert found.nit == ROUNDS
+    assert np.isnan(found.history["loss"]).all()
+
+
+def test_the_server_may_have_data_of_its_own() -> None:
+    grid = Loopback()
+    with_liar(grid, changed(28, struct.pack("<dQ", -1e308, 1), wire.TOTAL))
+    found = federated(grid, evaluation=shard(7), target=1e-9)
+    model = LinearModel("lr")
+    own: Any = model.prepare(as_shards([shard(7)], 1, 0))[0]
+    assert found.x.tobytes() == serial().x.tobytes()
+    assert found.fun == pytest.approx(model.on_rows(own, None, found.x).value(), rel=1e-12)
+    assert not any(order["total"] for _, _, order in grid.sent)
+
+
+def test_a_node_whose_loss_is_not_finite_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
+    def fun(x: Any, batch: Any) -> float:
+        return float(np.mean((batch @ x - 1.0) ** 2)) if batch[0, 0] != 7.0 else np.inf
+
+    def load_rows(config: Mapping[str, Any]) -> Any:
+        X = shard(config["partition-id"])[0].copy()
+        X[:, 0] = 7.0 if config["partition-id"] == 1 else X[:, 0]
+        return X
+
+    found: list[desopt.Result] = []
+    grid = Loopback(app=client_app(fun, load_rows))
+    settings: dict[str, Any] = {"rounds": 2, "poll": 1e-6, "progress": False} | SETTINGS
+    run(server_app(fun, n=N, workers=WORKERS, finished=found.append, **settings), grid)
+    assert found[0].nit == 2
+    assert np.isfinite(found[0].fun)
+    assert len(grid.sent) == 3 * WORKERS
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("method", ["des-mr", "fed-zo-sgd", "zo-signsgd", "es-csa"])
+def test_whatever_a_node_says_the_others_go_on(method: str, tmp_path: Path) -> None:
+    """Its messages with random bytes changed, and the right checksum: refused, or an answer."""
+    for seed in range(5):
+        draw = random.Random(seed)
+
+        def lie(order: Message, reply: Message, draw: random.Random = draw) -> Message:
+            said: Any = reply.content["desopt"]
+            messages = said["messages"]
+            for _ in range(draw.randrange(4)):
+                i = draw.randrange(len(messages))
+                at = draw.choice((draw.randrange(len(messages[i]) - 4), draw.randrange(24, 48)))
+                new = draw.choice((b"\xff" * 8, b"\x7f\xef" * 4, bytes(4), draw.randbytes(2)))
+                messages[i] = resealed(messages[i], min(at, len(messages[i]) - 12), new)
+            return report(order, *messages)
+
+        grid, path = Loopback(), tmp_path / f"{seed}.journal"
+        with_liar(grid, lie)
+        rules: dict[str, Any] = {"target": 1e-3, "max_evaluations": 10**6, "population": 8}
+        found = federated(grid, journal=path, min_answers=2, method=method, **rules)
+        assert found.nit == ROUNDS
+        assert np.isfinite(found.x).all()
+        assert desopt.replay(path).tobytes() == found.x.tobytes()
+
+
+# --- hostile servers -------------------------------------------------------------------------
+
+
+def order_of(settings: Any = None, **changes: Any) -> Message:
+    """An order as a server sends it, changed, or with other settings in the description."""
+    grid = Loopback()
+    federated(grid, rounds=1)
+    sent = {name: grid.sent[0][2][name] for name in ("message", "description", "work", "total")}
+    if settings is not None:
+        run, known = wire.unpack_description(sent["description"])
+        sent["description"] = wire.pack_description(run, known | settings)
+    return Message(RecordDict({"desopt": ConfigRecord(sent | changes)}), 10, "train")
+
+
+ORDERS: dict[str, Callable[[], Message]] = {
+    "nothing": lambda: Message(RecordDict(), 10, "train"),
+    "no message": lambda: Message(RecordDict({"desopt": ConfigRecord({})}), 10, "train"),
+    "text": lambda: order_of(message="U"),
+    "numbers": lambda: order_of(work=1),
+    "more": lambda: order_of(more=1),
+    "description": lambda: order_of(description=b"x" * 40),
+    "batch_size": lambda: order_of({"batch_size": 2**40}),
+    "n": lambda: order_of({"n": 2**31}),
+    "objective": lambda: order_of({"objective": "x" * 60_000}),
+    "workers": lambda: order_of({"workers": 0}),
+}
+
+
+@pytest.mark.parametrize("name", ORDERS)
+def test_a_node_refuses_what_a_server_may_not_say(name: str) -> None:
+    order = ORDERS[name]()
+    with pytest.raises(wire.WireError) as caught:
+        client_app("lr", load_shard)(order, context(10, 0))
+    assert len(str(caught.value)) < 1000
+
+
+def test_fuzzed_orders_are_refused_or_answered() -> None:
+    """Bytes changed anywhere, with the right checksum: a WireError, or a report of a few bytes."""
+    draw, app = random.Random(1), client_app("lr", load_shard, limits=Limits(n=100))
+    good = order_of().content["desopt"]
+    answered = 0
+    for _ in range(1500):
+        record: Any = {name: good[name] for name in ("message", "description", "work", "total")}
+        name = draw.choice(("message", "description"))
+        at, new = draw.randrange(len(record[name]) - 6), draw.randbytes(draw.choice((1, 2)))
+        record[name] = resealed(record[name], at, new)
+        order = Message(RecordDict({"desopt": ConfigRecord(record)}), 10, "train")
+        try:
+            reply = app(order, context(10, 0))
+        except wire.WireError:
+            continue
+        said: Any = reply.content["desopt"]
+        assert sum(map(len, said["messages"])) < 200
+        answered += 1
+    assert 100 < answered < 1400
+
+
+def test_a_nodes_limits_can_be_set() -> None:
+    small = client_app("lr", load_shard, limits=Limits(batch_size=7))
+    with pytest.raises(desopt.EngineError, match="batch_size is 8, not a whole number from 1 to 7"):
+        federated(Loopback(app=small))
+    larger = client_app("lr", load_shard, limits=Limits(batch_size=8))
+    assert federated(Loopback(app=larger)).nit == ROUNDS
 
 
 # --- the real thing: SuperLink, SuperNodes, TLS, keys ----------------------------------------

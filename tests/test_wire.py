@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import random
 import re
 import struct
@@ -20,7 +21,10 @@ from desopt.algorithms import METHODS
 from desopt.algorithms.base import Form
 from desopt.algorithms.des import DES, DESState
 from desopt.algorithms.es_csa import ESCSA
-from desopt.replica import VERSION, Replica
+from desopt.journal import digest_of
+from desopt.participation import participants
+from desopt.replica import VERSION, Limits, Replica
+from desopt.samplers import MixtureRademacher
 from desopt.server import Server, logger
 from desopt.types import Answer, Task
 from desopt.wire import Reason, WireError
@@ -174,8 +178,8 @@ def changed(data: bytes, at: int, new: bytes) -> bytes:
     return sealed(data[:at] + new + data[at + len(new) :])
 
 
-def server_in_round_3(form_of: Any = None) -> Server:
-    server = Server(form_of or DES(iterations=12), STATE, 9, run=RUN)
+def server_in_round_3(form_of: Any = None, batch_size: int | None = None) -> Server:
+    server = Server(form_of or DES(iterations=12), STATE, 9, run=RUN, batch_size=batch_size)
     server.admit("peer", [6, 7])
     return server
 
@@ -203,13 +207,22 @@ CASES: dict[str, tuple[bytes, Reason]] = {
     "bits beyond K": (changed(ANSWER, 45, b"\x1f"), Reason.PAYLOAD),
     "total": (sealed(VECTORS["total"][:-5] + bytes(4)), Reason.LENGTH),
     "total of nobody": (changed(VECTORS["total"], 24, b"\xff\xff\xff\xff"), Reason.WORKER),
+    "total over nothing": (changed(VECTORS["total"], 36, bytes(8)), Reason.COUNTS),
+    "total over 2^64": (changed(VECTORS["total"], 36, b"\xff" * 8), Reason.COUNTS),
+    "total is NaN": (changed(VECTORS["total"], 28, struct.pack("<d", np.nan)), Reason.PAYLOAD),
+    "total is inf": (changed(VECTORS["total"], 28, struct.pack("<d", np.inf)), Reason.PAYLOAD),
+    "total is -inf": (changed(VECTORS["total"], 28, struct.pack("<d", -np.inf)), Reason.PAYLOAD),
+    "all counts": (changed(ANSWER, 28, b"\xff" * 16), Reason.COUNTS),
+    "evaluations": (changed(ANSWER, 28, struct.pack("<I", 14)), Reason.COUNTS),
+    "samples": (changed(ANSWER, 32, struct.pack("<Q", 13 * 100 + 1)), Reason.COUNTS),
+    "NaNs": (changed(ANSWER, 40, struct.pack("<I", 14)), Reason.COUNTS),
 }
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_server_refuses(name: str, caplog: pytest.LogCaptureFixture) -> None:
     data, reason = CASES[name]
-    server = server_in_round_3()
+    server = server_in_round_3(batch_size=100)
     caplog.set_level("INFO", "desopt.wire")
     assert server.receive("peer", data) is None
     assert server.refused == Counter({reason: 1})
@@ -291,6 +304,72 @@ def test_a_number_in_a_snapshot_may_not_be_beyond_measure() -> None:
     body = struct.pack("<I", len(meta)) + meta + zlib.compress(bytes(32))
     with pytest.raises(WireError, match="sigma"):
         Replica(algorithm, 2, 8, RUN).follow(wire.seal(wire.SNAPSHOT, RUN, 3, DIGEST, body))
+
+
+def test_counts_are_those_that_a_method_can_spend() -> None:
+    """What honest workers say is let in, to the last evaluation; one more is not."""
+    settings = {"iterations": 12, "mixture": 8, "population": 5}
+    for name, most in {
+        "des-mr": 13,
+        "es": 13,
+        "zo-signsgd": 12,
+        "fed-zo-gd": 12,
+        "es-csa": 5,
+    }.items():
+        form = METHODS[name].make(name, settings).form  # type: ignore[attr-defined]
+        payload = bytes(form.size)
+        for evaluations, fine in ((most, True), (most + 1, False)):
+            answer = Answer(7, payload, evaluations, 10 * evaluations, evaluations)
+            body = wire.unseal(wire.pack_answer(RUN, 3, DIGEST, answer), [b"A"], 1000).body
+            if fine:
+                assert wire.unpack_answer(body, 8, form, 10) == answer
+                with pytest.raises(WireError, match="counts: worker 7 says"):
+                    wire.unpack_answer(body, 8, form, 9)
+            else:
+                with pytest.raises(WireError, match=f"at most {most} are possible"):
+                    wire.unpack_answer(body, 8, form, 10)
+
+
+def test_peers_of_our_own_may_say_what_a_serial_run_would() -> None:
+    server = Server(DES(iterations=12), STATE, 9, run=RUN, trusted=True)
+    server.admit("peer", [6, 7])
+    assert server.receive("peer", CASES["total is inf"][0]) == wire.Total(7, np.inf, 40)
+    assert server.receive("peer", CASES["evaluations"][0]) is not None
+    assert server.receive("peer", CASES["total over nothing"][0]) is None
+
+
+def test_refusals_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "desopt.wire")
+    server = server_in_round_3()
+    for _ in range(1000):
+        server.receive("peer", b"")
+        server.receive("peer", CASES["late"][0])
+    assert server.refused == Counter({Reason.LENGTH: 1000, Reason.LATE: 1000})
+    assert 20 < len(caplog.records) < 50
+    assert "more refusals in round 3 are only counted" in caplog.text
+    server.finish_round()
+    caplog.clear()
+    server.receive("peer", b"")
+    assert len(caplog.records) == 1
+
+
+def test_rounds_of_an_update_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Empty ones take four bytes each, and a merge."""
+    assert wire.MAX_REPLAY == 2**16
+    monkeypatch.setattr(wire, "MAX_REPLAY", 50)
+    algorithm, n = DES(iterations=12), 100
+    replica = Replica(algorithm, n, 8, RUN, x0=np.zeros(n))
+    many = wire.MAX_REPLAY + 1
+    data = wire.pack_update(RUN, many, bytes(8), 2, [wire.pack_round([])] * many)
+    assert len(data) < replica.limit
+    with pytest.raises(WireError, match=f"more than {many - 1} rounds"):
+        replica.follow(data)
+    server = Server(algorithm, algorithm.init(np.zeros(n)), 8, run=RUN)
+    server.admit("peer", [0])
+    server.receive("peer", replica.ask())
+    for _ in range(many):
+        server.advance(replace(server.state, round=server.state.round + 1), [])
+    assert server.message_for("peer")[1:2] == wire.SNAPSHOT
 
 
 HUGE = ("rounds", "payload", "answers", "text", "arrays", "zlib", "bytes", "nested")
@@ -382,7 +461,44 @@ DESCRIPTIONS: dict[str, Any] = {
     "no method": {"method": None},
     "settings": {"method": {"name": "des-mr", "sampler": {"name": "gaussian"}, "more": 1}},
     "sampler": {"method": {"name": "des-mr", "sampler": 3}},
+    "true is no number": {"method": DES(iterations=12).settings() | {"step_size": True}},
+    "no rows": {"batch_size": 0},
+    "no numbers": {"n": 0},
+    "nobody": {"workers": 0},
+    "participation": {"participation": 1.5},
+    "nobody asked": {"participation": 0},
+    "asked is text": {"participation": "all"},
 }
+SMALL = Limits(n=100, workers=50, iterations=50, batch_size=50, draws=400, population=50)
+LARGE: dict[str, Any] = {
+    "n": {"n": 101},
+    "workers": {"workers": 51},
+    "batch_size": {"batch_size": 51},
+    "iterations": {"method": DES(iterations=51, sampler=MixtureRademacher(1)).settings()},
+    "draws": {"method": DES(iterations=50, sampler=MixtureRademacher(9)).settings()},
+    "mixture": {"method": DES(iterations=1, sampler=MixtureRademacher(401)).settings()},
+    "population": {"method": ESCSA(population=51, iterations=50).settings()},
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_a_server_may_not_ask_for_more_than_the_limits(name: str) -> None:
+    data = wire.pack_description(RUN, GOOD | LARGE[name])
+    with pytest.raises(WireError, match=rf"description: {name} is .*desopt\.replica\.Limits"):
+        Replica.joining(data, limits=SMALL)
+    raised = "draws" if name == "mixture" else name
+    assert Replica.joining(data, limits=replace(SMALL, **{raised: 1000})).state is None
+
+
+@pytest.mark.parametrize("name", ["n", "workers", "batch_size"])
+def test_limits_are_looked_at_before_memory_is_taken(name: str) -> None:
+    data = wire.pack_description(RUN, GOOD | {name: 2**31})
+    tracemalloc.start()
+    with pytest.raises(WireError, match=name):
+        Replica.joining(data)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 300_000
 
 
 @pytest.mark.parametrize("name", DESCRIPTIONS)
@@ -401,6 +517,28 @@ def test_descriptions_have_a_limit() -> None:
     deep = wire.seal(wire.DESCRIPTION, RUN, 0, wire.NOWHERE, b"[" * 60_000)
     with pytest.raises(WireError, match="description"):
         wire.unpack_description(deep)
+
+
+JSON: dict[str, bytes] = {
+    "nested just so far that it can be read": b'{"n": ' + b"[" * 300 + b"]" * 300 + b"}",
+    "names twice": b'{"n": 2, "n": 2000}',
+    "NaN": b'{"n": NaN}',
+    "infinity": b'{"n": -Infinity}',
+    "beyond numbers": b'{"n": 1e999}',
+    "digits": b'{"n": 1' + b"0" * 5000 + b"}",
+    "not UTF-8": b'{"n": "\xff"}',
+}
+
+
+@pytest.mark.parametrize("text", JSON.values(), ids=JSON)
+def test_json_is_taken_plain_or_not_at_all(text: bytes) -> None:
+    data = wire.seal(wire.DESCRIPTION, RUN, 0, wire.NOWHERE, text)
+    with pytest.raises(WireError, match="description: not JSON"):
+        wire.unpack_description(data)
+    body = struct.pack("<I", len(text)) + text
+    if len(body) < wire.MAX_FIELDS:
+        with pytest.raises(WireError, match="state"):
+            replica_in_round_2().follow(wire.seal(wire.SNAPSHOT, RUN, 3, DIGEST, body))
 
 
 def test_a_method_without_a_form_cannot_be_sent() -> None:
@@ -447,8 +585,15 @@ def fits(data: bytes) -> bool:
     if struct.unpack("<I", data[24:28].ljust(4, b"\xff"))[0] not in (6, 7):
         return False
     if frame["kind"] == "T":
-        return len(data) == 48
-    return frame["kind"] == "A" and len(data) == 50 and data[45] < 16
+        if len(data) != 48:
+            return False
+        total, rows = struct.unpack("<dQ", data[28:44])
+        return math.isfinite(total) and 1 <= rows <= 2**32
+    if frame["kind"] != "A" or len(data) != 50 or data[45] >= 16:
+        return False
+    _, evaluations, samples, nans, _ = foreign_answer(data)
+    fine: bool = evaluations <= 13 and samples <= 2**32 * evaluations and nans <= evaluations
+    return fine
 
 
 def test_fuzzed_answers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -465,7 +610,7 @@ def test_fuzzed_answers(monkeypatch: pytest.MonkeyPatch) -> None:
         server.totals.clear()
     assert server.state.x.tobytes() + server.state.m.tobytes() == before
     assert server.state.round == 3
-    assert accepted > 1000  # changed counts or bits make another good answer
+    assert accepted > 500  # changed counts or bits make another good answer
     common = {Reason.LENGTH, Reason.CHECKSUM, Reason.RUN, Reason.DIVERGED, Reason.PAYLOAD}
     assert min(server.refused[reason] for reason in common) > 100, server.refused
 
@@ -503,7 +648,72 @@ def test_fuzzed_descriptions() -> None:
     refused = 0
     for _ in range(5_000):
         try:
-            Replica.joining(mutated(good, draw), largest=100)
+            Replica.joining(mutated(good, draw), limits=Limits(n=100))
         except WireError:
             refused += 1
     assert refused > 4_000
+
+
+ODD: list[Any] = [
+    None, True, False, 0, 1, -1, 2**31, 2**63, 2**64, 10**400, 1e308, -1e308, 5e-324, 0.5, "", "x",
+    "des-mr", [], [1], {}, {"name": "x"}, {"name": "MixtureGaussian", "l": 2**40}, {"name": []},
+    {"name": "CustomSampler", "draw": "f"}, [[[[[]]]]], {"n": {"n": {}}},
+]  # fmt: skip
+
+
+def places(value: Any, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    """Where something stands in nested settings."""
+    inner = (
+        [p for k, v in value.items() for p in places(v, (*path, k))]
+        if isinstance(value, dict)
+        else []
+    )
+    return [path, *inner] if path else inner
+
+
+def with_value(value: Any, path: tuple[str, ...], new: Any) -> Any:
+    return value | {path[0]: with_value(value[path[0]], path[1:], new)} if path else new
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_odd_settings_are_refused_or_can_be_worked_with(name: str) -> None:
+    """Any value in any place: a WireError, or a replica that goes its way within the limits."""
+    settings = {"iterations": 6, "mixture": 4, "population": 5, "aggregate": "mean"}
+    method = METHODS[name].make(name, settings).settings()
+    good = GOOD | {"method": method, "participation": 0.5, "x0": digest_of(np.zeros(2))}
+    reasons = Counter[Reason]()
+    for path in places(good):
+        for odd in ODD:
+            try:
+                data = wire.pack_description(RUN, with_value(good, path, odd))
+                replica = Replica.joining(data, limits=SMALL)
+            except WireError as error:
+                reasons[error.reason] += 1
+                continue
+            assert replica.algorithm.settings() == replica.settings["method"]
+            assert replica._form.size <= 8 * 51
+            share = replica.settings["participation"]
+            chosen = participants(replica.settings["seed"], 3, replica.workers, share)
+            assert 1 <= len(chosen) <= replica.workers <= 50
+            if replica.state is not None:
+                payload = bytes(replica._form.size)
+                after = replica.algorithm.merge(replica.state, [Answer(0, payload)])
+                assert np.isfinite(after.x).all()
+    assert {*reasons} == {Reason.DESCRIPTION, Reason.VERSION}
+    assert reasons.total() > 0.7 * len(places(good)) * len(ODD)
+
+
+def test_fuzzed_snapshots_with_a_good_digest() -> None:
+    """A forger knows the digest: whatever comes through is a state that can be worked with."""
+    draw, algorithm = random.Random(4), ESCSA(population=3)
+    state = replace(algorithm.init(np.zeros(2)), round=3)
+    data = wire.pack_snapshot(RUN, wire.digest_of(algorithm.plan(state)), state)
+    for _ in range(5_000):
+        replica = Replica(algorithm, 2, 8, RUN)
+        bad = mutated(data, draw)
+        try:
+            task = replica.follow(bad)
+        except WireError:
+            continue
+        assert task.x.tolist() == [0, 0]
+        algorithm.merge(replica.state, [Answer(0, bytes(24))])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -13,15 +14,27 @@ from desopt.algorithms import restore
 from desopt.algorithms.base import form_of
 from desopt.engines.base import Job
 from desopt.journal import digest_of
-from desopt.rng import SERVER
 from desopt.samplers import Sampler
 from desopt.types import Algorithm, Answer, FloatArray, Task
 from desopt.wire import Reason, Total, WireError
 
 VERSION = ".".join(__version__.split(".")[:2])
 
-#: Settings that must be there as whole numbers, and the most they may be.
-_WHOLE = {"workers": SERVER, "batch_size": 2**63 - 1, "seed": 2**64 - 1}
+
+@dataclass(frozen=True)
+class Limits:
+    """The most that a server may ask of a peer, looked at before any memory is taken.
+
+    ``draws`` bounds iterations * mixture, a round's random coordinates: some 64 bytes each.
+    A minibatch takes batch_size times a row of the data.
+    """
+
+    n: int = 2**24
+    workers: int = 2**20
+    iterations: int = 2**20
+    batch_size: int = 2**17
+    draws: int = 2**22
+    population: int = 2**16
 
 
 class Replica:
@@ -55,22 +68,22 @@ class Replica:
 
     @classmethod
     def joining(
-        cls, description: bytes, *, sampler: Sampler | None = None, largest: int = 2**24
+        cls,
+        description: bytes,
+        *,
+        sampler: Sampler | None = None,
+        limits: Limits = Limits(),  # noqa: B008 - frozen
     ) -> Replica:
-        """The replica for a run that is described; ``largest`` bounds n."""
+        """The replica for a run that is described, within these limits."""
         run, settings = wire.unpack_description(description)
         if settings.get("desopt") != VERSION:
             text = f"desopt {settings.get('desopt')!r:.20} runs there, {VERSION} here"
             raise WireError(Reason.VERSION, text)
-        for name, most in _WHOLE.items() | {("n", largest)}:
-            value = settings.get(name)
-            if type(value) is not int or not 0 <= value <= most:
-                text = f"{name} is {value!r:.20}, not a whole number up to {most}"
-                raise WireError(Reason.DESCRIPTION, text)
+        _check_settings(settings, limits)
         try:
             algorithm = restore(settings["method"], sampler)
             form_of(algorithm)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise WireError(Reason.DESCRIPTION, f"no method: {error}") from None
         n, workers, zeros = settings["n"], settings["workers"], np.zeros(settings["n"])
         x0 = zeros if settings.get("x0") == digest_of(zeros) else None
@@ -134,6 +147,53 @@ class Replica:
 
     def _digest_of(self, task: Task) -> bytes:
         return self._digest if task is self.task else wire.digest_of(task)
+
+
+def _check_settings(settings: Mapping[str, Any], limits: Limits) -> None:
+    """Refuse what is not of its type, or beyond the limits; names are for ``restore`` to check."""
+    for name in ("n", "workers", "batch_size"):
+        _check_whole(name, settings.get(name), 1, getattr(limits, name))
+    _check_whole("seed", settings.get("seed"), 0, 2**64 - 1)
+    share = settings.get("participation", 1.0)
+    if not _is_real(share) or not 0 < share <= 1:
+        _refuse("participation", share, "a number > 0 and at most 1")
+    method = settings.get("method")
+    if not isinstance(method, dict):
+        _refuse("method", method, "an object")
+    for name, value in method.items():
+        if name in ("iterations", "population"):
+            _check_whole(name, value, 1, getattr(limits, name))
+        elif name == "seed":
+            _check_whole(name, value, 0, 2**64 - 1)
+        elif name == "sampler":
+            _check_sampler(value, method.get("iterations"), limits)
+        elif name in ("name", "aggregate"):
+            if not isinstance(value, str):
+                _refuse(name, value, "a text")
+        elif not _is_real(value):
+            _refuse(name, value, "a finite number")
+
+
+def _check_sampler(sampler: Any, iterations: Any, limits: Limits) -> None:
+    if not isinstance(sampler, dict) or not isinstance(sampler.get("name"), str):
+        _refuse("sampler", sampler, "an object with a name")
+    if "l" in sampler:
+        _check_whole("mixture", sampler["l"], 1, limits.draws)
+        _check_whole("iterations", iterations, 1, limits.iterations)
+        _check_whole("draws", iterations * sampler["l"], 1, limits.draws)
+
+
+def _check_whole(name: str, value: Any, least: int, most: int) -> None:
+    if type(value) is not int or not least <= value <= most:
+        _refuse(name, value, f"a whole number from {least} to {most}; see desopt.replica.Limits")
+
+
+def _is_real(value: Any) -> bool:
+    return type(value) is float or (type(value) is int and abs(value) < 2**63)
+
+
+def _refuse(name: str, value: Any, allowed: str) -> NoReturn:
+    raise WireError(Reason.DESCRIPTION, f"{name} is {value!r:.40}, not {allowed}")
 
 
 def describe(job: Job, x0: FloatArray) -> dict[str, Any]:

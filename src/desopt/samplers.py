@@ -77,7 +77,8 @@ class Sampler(ABC):
         """total += v_K - x."""
         v = x.copy()
         self.replay(v, alpha, accepted, key)
-        total += v - x
+        with np.errstate(over="ignore", invalid="ignore"):
+            total += v - x
 
     def settings(self) -> dict[str, Any]:
         """Name and parameters, for the journal's header."""

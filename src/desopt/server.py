@@ -34,6 +34,9 @@ logger = logging.getLogger("desopt.wire")
 #: What happens on any network; everything else that is refused deserves a look.
 _ORDINARY = (Reason.LATE, Reason.DUPLICATE)
 
+#: Refusals of a level that are logged in a round; all of them could fill the disk.
+_LOGGED = 20
+
 
 @dataclass
 class _Peer:
@@ -56,7 +59,11 @@ class Server:
 
     ``answers`` and ``totals`` are what came for the current round, by worker; ``asked``, which
     ``asked(round)`` gives (None: all), are the workers whose answers count in it. ``bytes_up``
-    and ``bytes_down`` count all that passed, ``refused`` the refusals by reason.
+    and ``bytes_down`` count all that passed, ``refused`` the refusals by reason, and
+    ``refusal`` is the last of them. With
+    ``batch_size`` the workers' counts can be held to it. ``trusted`` says that the peers are
+    processes of our own: their counts are believed, and their sums may be infinite or NaN, as
+    in a serial run.
     ``replay_bytes``: the size from which missed rounds are replaced by the state (None, or
     more: the state's own size; 0: always the state). Calls must not overlap.
     """
@@ -70,6 +77,8 @@ class Server:
         asked: Callable[[int], Collection[int]] | None = None,
         run: bytes | None = None,
         replay_bytes: int | None = None,
+        batch_size: int | None = None,
+        trusted: bool = False,
     ) -> None:
         self.algorithm = algorithm
         self.workers = workers
@@ -78,8 +87,12 @@ class Server:
         most = wire.state_bytes(state)
         self.replay_bytes = most if replay_bytes is None else min(replay_bytes, most)
         self.refused: Counter[Reason] = Counter()
+        self.refusal: WireError | None = None
         self.bytes_up = self.bytes_down = 0
         self._form = form_of(algorithm)
+        at_once = wire.MAX_ROWS if self._form.whole or batch_size is None else batch_size
+        self._rows = None if trusted else at_once
+        self._trusted = trusted
         self._peers: dict[Hashable, _Peer] = {}
         self._past: deque[_Past] = deque()
         self._kept = 0
@@ -107,9 +120,13 @@ class Server:
             return self._read(peer, data)
         except WireError as error:
             self.refused[error.reason] += 1
-            level = logging.INFO if error.reason in _ORDINARY else logging.WARNING
-            logger.log(level, "refused a message of %r: %s", peer, error)
+            self.refusal = error
+            self._log(peer, error)
             return None
+
+    def in_step(self, peer: Hashable) -> bool:
+        """Whether the peer is known to stand where the server stands."""
+        return peer in self._peers and self._peers[peer].stands == self.state.round
 
     def finish_round(self) -> Any:
         """Merge the answers that came, in the order of the workers; the new state."""
@@ -122,7 +139,8 @@ class Server:
         past = _Past(self._digest, wire.pack_round(answers))
         self._past.append(past)
         self._kept += len(past.answers)
-        while self._kept > self.replay_bytes:  # nobody will be sent these: the state is smaller
+        # nobody will be sent these: the state is smaller, or has to do
+        while self._kept > self.replay_bytes or len(self._past) > wire.MAX_REPLAY:
             self._kept -= len(self._past.popleft().answers)
         self._begin(state)
 
@@ -134,6 +152,15 @@ class Server:
         asked = self._asked(state.round)
         self.asked = asked if isinstance(asked, range) else frozenset(asked)
         self._ready: dict[int | None, bytes] = {}
+        self._logged: Counter[int] = Counter()
+
+    def _log(self, peer: Hashable, error: WireError) -> None:
+        level = logging.INFO if error.reason in _ORDINARY else logging.WARNING
+        self._logged[level] += 1
+        if self._logged[level] <= _LOGGED:
+            logger.log(level, "refused a message of %r: %s", peer, error)
+        elif self._logged[level] == _LOGGED + 1:
+            logger.log(level, "more refusals in round %d are only counted", self.state.round)
 
     def _message(self, stands: int | None) -> bytes:
         round = self.state.round
@@ -160,11 +187,11 @@ class Server:
             return None
         self._check_position(peer, message)
         if message.kind == wire.TOTAL:
-            total = wire.unpack_total(message.body, self.workers)
+            total = wire.unpack_total(message.body, self.workers, finite=not self._trusted)
             self._check_news(peer, total.worker, self.totals)
             self.totals[total.worker] = total
             return total
-        answer = wire.unpack_answer(message.body, self.workers, self._form)
+        answer = wire.unpack_answer(message.body, self.workers, self._form, self._rows)
         self._check_news(peer, answer.worker, self.answers)
         if answer.worker not in self.asked:
             raise WireError(Reason.WORKER, f"worker {answer.worker} was not asked in this round")

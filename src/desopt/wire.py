@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import struct
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any
@@ -44,9 +45,14 @@ _COUNT = struct.Struct("<I")
 FRAME = _HEAD.size + _CRC.size
 OVERHEAD = FRAME + _COUNTS.size
 
-#: Limits of the two JSON texts: a run's settings, the names in a snapshot.
+#: Limits of the two JSON texts: a run's settings, the names in a snapshot; how deep they nest.
 MAX_DESCRIPTION = 2**16
 MAX_FIELDS = 2**12
+MAX_DEPTH = 32
+
+#: The most rounds in an update, whose answers may be few or none, and rows of one worker.
+MAX_REPLAY = 2**16
+MAX_ROWS = 2**32
 
 #: The digest of someone who has no state.
 NOWHERE = bytes(8)
@@ -68,6 +74,7 @@ class Reason(StrEnum):
     DIVERGED = "diverged"  # the digest says another x
     WORKER = "worker"
     PAYLOAD = "payload"
+    COUNTS = "counts"  # more than the method can have spent
     STATE = "state"
     DESCRIPTION = "description"
 
@@ -153,8 +160,12 @@ def pack_answer(run: bytes, round: int, digest: bytes, answer: Answer) -> bytes:
     return seal(ANSWER, run, round, digest, _COUNTS.pack(*counts) + answer.payload)
 
 
-def unpack_answer(body: bytes, workers: int, form: Form) -> Answer:
-    """The answer, its worker below ``workers`` and its payload of the run's form."""
+def unpack_answer(body: bytes, workers: int, form: Form, rows: int | None = MAX_ROWS) -> Answer:
+    """The answer, its worker below ``workers``, its payload and counts of the run's form.
+
+    ``rows``: the most that one value of the local function can be over (None: counts are
+    believed).
+    """
     if len(body) < _COUNTS.size:
         raise WireError(Reason.LENGTH, f"an answer of {len(body)} bytes has no counts")
     worker, *counts = _COUNTS.unpack_from(body)
@@ -163,7 +174,19 @@ def unpack_answer(body: bytes, workers: int, form: Form) -> Answer:
         form.check(answer)
     except ValueError as error:
         raise WireError(Reason.PAYLOAD, str(error)) from None
+    if rows is not None:
+        _check_counts(answer, form, rows)
     return answer
+
+
+def _check_counts(answer: Answer, form: Form, rows: int) -> None:
+    """Counts enter the journal and the stopping rules: none may exceed what the method spends."""
+    most = form.evaluations, answer.evaluations * rows, answer.evaluations
+    said = answer.evaluations, answer.samples, answer.nans
+    for name, count, limit in zip(("evaluations", "samples", "NaNs"), said, most, strict=True):
+        if count > limit:
+            text = f"worker {answer.worker} says {count} {name}; at most {limit} are possible"
+            raise WireError(Reason.COUNTS, text)
 
 
 def pack_total(run: bytes, round: int, digest: bytes, total: Total) -> bytes:
@@ -172,11 +195,15 @@ def pack_total(run: bytes, round: int, digest: bytes, total: Total) -> bytes:
     return seal(TOTAL, run, round, digest, body)
 
 
-def unpack_total(body: bytes, workers: int) -> Total:
-    """The sum, its worker below ``workers``."""
+def unpack_total(body: bytes, workers: int, *, finite: bool = True) -> Total:
+    """The sum, its worker below ``workers``, over at least one row; ``finite`` unless told."""
     if len(body) != _TOTAL.size:
         raise WireError(Reason.LENGTH, f"a total has {_TOTAL.size} bytes, not {len(body)}")
     worker, total, rows = _TOTAL.unpack(body)
+    if not 1 <= rows <= MAX_ROWS:
+        raise WireError(Reason.COUNTS, f"a total over {rows} rows; 1 to {MAX_ROWS} are allowed")
+    if finite and not math.isfinite(total):
+        raise WireError(Reason.PAYLOAD, f"a total of {total}: it must be finite")
     return Total(_checked(worker, workers), total, rows)
 
 
@@ -212,13 +239,16 @@ def unpack_update(message: Message, size: int) -> tuple[int, list[bytes]]:
     first, length = _SPAN.unpack_from(body)
     if length != size:
         raise WireError(Reason.PAYLOAD, f"payloads of {length} bytes; this run's have {size}")
-    rounds, at = [], _SPAN.size
+    rounds: list[bytes] = []
+    at = _SPAN.size
     while at < len(body):
         left = len(body) - at
         count = _COUNT.unpack_from(body, at)[0] if left >= _COUNT.size else 0
         end = at + _COUNT.size + count * (4 + length)
         if end > len(body):
             raise WireError(Reason.LENGTH, f"{count} answers claimed in the {left} bytes left")
+        if len(rounds) == MAX_REPLAY:
+            raise WireError(Reason.LENGTH, f"more than {MAX_REPLAY} rounds in an update")
         rounds.append(body[at:end])
         at = end
     if first + len(rounds) != message.round:
@@ -265,7 +295,7 @@ def unpack_snapshot(message: Message, like: Any) -> Any:
         (length,) = _COUNT.unpack_from(body)
         if length > MAX_FIELDS:
             raise ValueError(f"{length} bytes of names; {MAX_FIELDS} are allowed")
-        meta = json.loads(body[4 : 4 + length])
+        meta = _read_json(body[4 : 4 + length])
         if meta["arrays"] != sizes or meta["plain"].keys() != values.keys() - sizes.keys():
             raise ValueError("other fields or sizes than this run's state has")
         found = journal.unpack_state(body, 8 * sum(sizes.values()))
@@ -301,9 +331,40 @@ def unpack_description(data: bytes) -> tuple[bytes, dict[str, Any]]:
     """The run and its settings."""
     message = unseal(data, [DESCRIPTION], FRAME + MAX_DESCRIPTION)
     try:
-        settings = json.loads(message.body)
+        settings = _read_json(message.body)
     except (ValueError, RecursionError) as error:
         raise WireError(Reason.DESCRIPTION, f"not JSON: {error}") from None
     if not isinstance(settings, dict):
         raise WireError(Reason.DESCRIPTION, "not a JSON object")
     return run_of(data), settings
+
+
+def _read_json(text: bytes) -> Any:
+    """Plain JSON: no NaN or infinity, also none as 1e999, no name twice, not nested without end."""
+    found = json.loads(
+        text, object_pairs_hook=_distinct, parse_float=_finite, parse_constant=_finite
+    )
+    level = [found]
+    for _ in range(MAX_DEPTH):
+        level = [child for value in level for child in _children(value)]
+        if not level:
+            return found
+    raise ValueError(f"nested more than {MAX_DEPTH} deep")
+
+
+def _children(value: Any) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a name appears twice in an object")
+    return found
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text:.20} is not a finite number")
+    return number

@@ -22,41 +22,45 @@ from desopt.types import Answer, FloatArray
 
 BLOCK_BYTES = 2**28
 
-#: add(total, answer): total += v_i - x.
-Add = Callable[[FloatArray, Answer], None]
+#: add(total, answer): total += v_i - x; whether it did. A displacement that is not finite is
+#: none: whoever sends it did not answer.
+Add = Callable[[FloatArray, Answer], bool]
 
 
 def combine(how: str, answers: Iterable[Answer], add: Add, n: int) -> tuple[FloatArray, int]:
     """(total, count) with total / count the step; count is 0 where nobody answered."""
     if how == "mean":
         return _sum(answers, add, n)
-    kept = list(answers)
-    if not kept:
-        return np.zeros(n), 0
-    return _by_blocks(_CENTRES[how], kept, add, n), 1
+    step = _by_blocks(_CENTRES[how], list(answers), add, n)
+    return (np.zeros(n), 0) if step is None else (step, 1)
 
 
 def _sum(answers: Iterable[Answer], add: Add, n: int) -> tuple[FloatArray, int]:
     """One answer at a time, in the order of workers: addition has an order."""
     total, count = np.zeros(n), 0
     for answer in answers:
-        add(total, answer)
-        count += 1
+        count += add(total, answer)
     return total, count
 
 
 def _by_blocks(
     centre: Callable[[FloatArray], FloatArray], answers: Sequence[Answer], add: Add, n: int
-) -> FloatArray:
-    width = max(1, BLOCK_BYTES // (8 * len(answers)))
+) -> FloatArray | None:
+    """The step; None where nobody answered."""
+    width = max(1, BLOCK_BYTES // (8 * max(1, len(answers))))
     step = np.empty(n)
     for start in range(0, n, width):
         block = slice(start, min(start + width, n))
         values = np.empty((len(answers), block.stop - start))
-        for row, answer in zip(values, answers, strict=True):
+        count = 0
+        for answer in answers:
             displacement = np.zeros(n)
-            add(displacement, answer)
-            row[:] = displacement[block]
+            if add(displacement, answer):
+                values[count] = displacement[block]
+                count += 1
+        if count == 0:
+            return None
+        values = values[:count]
         values.sort(axis=0)
         step[block] = centre(values)
     return step
@@ -64,15 +68,17 @@ def _by_blocks(
 
 def _median(ordered: FloatArray) -> FloatArray:
     count = len(ordered)
-    middle: FloatArray = 0.5 * ordered[(count - 1) // 2] + 0.5 * ordered[count // 2]
+    with np.errstate(invalid="ignore"):
+        middle: FloatArray = 0.5 * ordered[(count - 1) // 2] + 0.5 * ordered[count // 2]
     return middle
 
 
 def _trimmed_mean(ordered: FloatArray) -> FloatArray:
     cut = trimmed(len(ordered))
     total = np.zeros(ordered.shape[1])
-    for row in ordered[cut : len(ordered) - cut]:  # row by row: one order on every machine
-        total += row
+    with np.errstate(over="ignore", invalid="ignore"):
+        for row in ordered[cut : len(ordered) - cut]:  # row by row: one order on every machine
+            total += row
     return total / (len(ordered) - 2 * cut)
 
 

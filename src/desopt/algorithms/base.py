@@ -60,7 +60,7 @@ class TwoPointSettings(Settings):
 
     @property
     def form(self) -> Form:
-        return Form(scalars=self.estimates)
+        return Form(scalars=self.estimates, each=2)
 
 
 StateT = TypeVar("StateT", bound=Any)
@@ -69,6 +69,12 @@ StateT = TypeVar("StateT", bound=Any)
 def unmoved(state: StateT) -> StateT:
     """The state after a round in which nobody answered: the round counts, nothing else changes."""
     return replace(state, round=state.round + 1)
+
+
+def finite_or(new: FloatArray, old: FloatArray) -> FloatArray:
+    """``new``, and ``old`` where it is not finite: no merge leaves the finite numbers."""
+    finite = np.isfinite(new)
+    return new if finite.all() else np.where(finite, new, old)
 
 
 def pack_bits(accepted: BoolArray) -> bytes:
@@ -104,37 +110,56 @@ def pack_scalars(values: FloatArray) -> bytes:
     return values.astype("<f8").tobytes()
 
 
-def unpack_scalars(answer: Answer, count: int) -> FloatArray:
-    """The scalars of an answer, refused where they are not ``count`` numbers."""
+def unpack_scalars(answer: Answer, count: int, missing: bool = False) -> FloatArray:
+    """The scalars of an answer, refused where they are not ``count`` finite numbers.
+
+    ``missing`` allows +inf, for a value that could not be had.
+    """
     if len(answer.payload) != 8 * count:
         raise ValueError(
             f"answer of worker {answer.worker} has {len(answer.payload)} bytes; "
             f"{count} scalars take {8 * count}"
         )
     values = np.frombuffer(answer.payload, "<f8").astype(np.float64)
-    if np.isnan(values).any():
-        raise ValueError(f"answer of worker {answer.worker} has a NaN scalar")
+    legal = np.isfinite(values) | (missing & (values == np.inf))
+    if not legal.all():
+        odd = values[~legal][0]
+        said = "a NaN" if np.isnan(odd) else "an infinite"
+        raise ValueError(f"answer of worker {answer.worker} has {said} scalar")
     return values
 
 
 @dataclass(frozen=True)
 class Form:
-    """What every answer's payload of a run holds: accept bits or scalars, and how many."""
+    """What every answer of a run holds: accept bits or scalars, how many, and what they cost.
+
+    ``each``: function values that a scalar takes; K bits take K + 1. ``whole``: these are over
+    all of a worker's data, not over a minibatch. ``missing``: a scalar may be +inf, for a value
+    that could not be had.
+    """
 
     bits: int = 0
     scalars: int = 0
+    each: int = 2
+    whole: bool = False
+    missing: bool = False
 
     @property
     def size(self) -> int:
         """Bytes of a payload."""
         return (self.bits + 7) // 8 + 8 * self.scalars
 
+    @property
+    def evaluations(self) -> int:
+        """The most function values that an answer can have taken."""
+        return self.bits + 1 if self.bits else self.each * self.scalars
+
     def check(self, answer: Answer) -> None:
         """Refuse a payload that ``merge`` could not read."""
         if self.bits:
             unpack_bits(answer, self.bits)
         else:
-            unpack_scalars(answer, self.scalars)
+            unpack_scalars(answer, self.scalars, self.missing)
 
 
 def form_of(algorithm: Algorithm) -> Form:

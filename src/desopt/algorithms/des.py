@@ -39,8 +39,8 @@ from desopt.parallel import in_chunks
 from desopt.samplers import Key, Mixture, MixtureRademacher, Sampler
 from desopt.types import Answer, Crew, FloatArray, Local, Task, check_name
 
-#: Answers that are rebuilt in one compiled call.
-_AT_ONCE = 64
+#: Answers that are rebuilt in one compiled call, and the most draws that these may take.
+_AT_ONCE, _DRAWS = 64, 2**22
 
 
 @dataclass(frozen=True)
@@ -103,32 +103,39 @@ class DES(Settings):
             return unmoved(state)
         # line 17: d = (1/M) sum_i v_i,K - x_t; line 18: m = beta m + (1 - beta) d; line 19: x + m
         x = momentum_step(x, state.m, total, count, self.momentum)
+        finite = np.isfinite(x)
+        if not finite.all():  # steps beyond all numbers: such a coordinate stays, and rests
+            x, total = np.where(finite, x, state.x), np.where(finite, total, 0.0)
         return DESState(state.round + 1, x, total)
 
-    def _add(self, state: DESState, total: FloatArray, answer: Answer) -> None:
-        """total += v_i,K - x_t."""
+    def _add(self, state: DESState, total: FloatArray, answer: Answer) -> bool:
+        """total += v_i,K - x_t; bits choose among the server's own steps, so it always does."""
         if answer.change is not None:
             add_at(total, *answer.change)
         elif answer.point is not None:
-            total += answer.point - state.x
+            with np.errstate(over="ignore", invalid="ignore"):
+                total += answer.point - state.x
         else:
             accepted = unpack_bits(answer, self.iterations)
             key = Key(self.seed, state.round, answer.worker)
             alpha = self.step_sizes(state.round)
             self.sampler.displace(total, state.x, alpha, accepted, key)
+        return True
 
     def _rebuilt(self, state: DESState, answers: Iterable[Answer]) -> Iterator[Answer]:
         """The answers in order, those that came as bare bits with their change.
 
         A server has thousands of these: many are rebuilt in one call, on all cores.
         """
+        assert isinstance(self.sampler, Mixture)
         answers = iter(answers)
         for answer in answers:
             if answer.change is not None or answer.point is not None:
                 yield answer
             else:
                 bare = chain((answer,), answers)
-                yield from in_chunks(partial(self._with_changes, state), bare, _AT_ONCE)
+                at_once = max(1, min(_AT_ONCE, _DRAWS // (self.iterations * self.sampler.l)))
+                yield from in_chunks(partial(self._with_changes, state), bare, at_once)
 
     def _with_changes(self, state: DESState, answers: list[Answer]) -> list[Answer]:
         masks = packed_bits(answers, self.iterations)

@@ -12,7 +12,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from desopt.algorithms.base import Form, Settings, search_answer, unmoved, unpack_bits
+from desopt.algorithms.base import (
+    Form,
+    Settings,
+    finite_or,
+    search_answer,
+    unmoved,
+    unpack_bits,
+)
 from desopt.samplers import Gaussian, Key, Sampler
 from desopt.types import Answer, FloatArray, Local, Task
 
@@ -50,16 +57,17 @@ class ES(Settings):
             return unmoved(state)
         (answer,) = given
         if answer.point is not None:
-            return ESState(state.round + 1, answer.point.copy())  # the engine may use it again
-        x = state.x.copy()
-        accepted = unpack_bits(answer, self.iterations)
-        key = Key(self.seed, state.round, answer.worker)
-        self.sampler.replay(x, self.step_sizes(state.round), accepted, key)
-        return ESState(state.round + 1, x)
+            x = answer.point.copy()  # the engine may use it again
+        else:
+            x = state.x.copy()
+            accepted = unpack_bits(answer, self.iterations)
+            key = Key(self.seed, state.round, answer.worker)
+            self.sampler.replay(x, self.step_sizes(state.round), accepted, key)
+        return ESState(state.round + 1, finite_or(x, state.x))
 
     @property
     def form(self) -> Form:
-        return Form(bits=self.iterations)
+        return Form(bits=self.iterations, whole=True)
 
     def step_sizes(self, t: int) -> FloatArray:
         """Line 2: alpha_k = alpha_0 / sqrt(k+1), for the k of round t."""

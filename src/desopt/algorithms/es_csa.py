@@ -17,7 +17,9 @@ d_s       damping       1 + 2 max(0, sqrt((mu_eff - 1) / (n + 1)) - 1) + c_s
 chi_n     length        sqrt(n) (1 - 1/(4n) + 1/(21 n^2)), about E||N(0, I)||
 ========  ============  =====================================================================
 
-A worker's answer is lambda sums. exp and log are the package's own: they decide bits of x.
+A worker's answer is lambda sums, +inf where a member has no finite value: it ranks last, as does
+one whose sums add up to more than a number can hold. exp and log are the package's own: they
+decide bits of x.
 """
 
 from __future__ import annotations
@@ -28,7 +30,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from desopt.algorithms.base import Form, Settings, pack_scalars, unmoved, unpack_scalars
+from desopt.algorithms.base import (
+    Form,
+    Settings,
+    finite_or,
+    pack_scalars,
+    unmoved,
+    unpack_scalars,
+)
 from desopt.kernels.portable import exp, log
 from desopt.kernels.steps import sum_of_squares, weighted_normals
 from desopt.rng import SERVER, Purpose, Stream
@@ -68,7 +77,7 @@ class ESCSA(Settings):
         f = local.everything(task.x, task.round)
         stream = Stream(self.seed, task.round, SERVER, 0, Purpose.NORMAL)
         sums = f.values_around(stream, sigma, self.population) * f.rows
-        sums[np.isnan(sums)] = np.inf  # ranks last
+        sums[~np.isfinite(sums)] = np.inf  # ranks last
         return Answer(
             worker,
             pack_scalars(sums),
@@ -82,8 +91,9 @@ class ESCSA(Settings):
         sums, count = np.zeros(self.population), 0
         for answer in answers:
             count += 1
-            with np.errstate(invalid="ignore"):  # inf - inf: a member that cannot be ranked
-                sums += unpack_scalars(answer, self.population)
+            with np.errstate(over="ignore", invalid="ignore"):
+                sums += unpack_scalars(answer, self.population, missing=True)
+        sums[~np.isfinite(sums)] = np.inf
         weights = self.weights()
         best = np.argsort(sums, kind="stable")[: weights.size]
         ranked = np.isfinite(sums[best])
@@ -99,11 +109,13 @@ class ESCSA(Settings):
         length = math.sqrt(n) * (1.0 - 1.0 / (4.0 * n) + 1.0 / (21.0 * n * n))
         path = (1.0 - c) * state.path + math.sqrt(c * (2.0 - c) * mu_eff) * z
         sigma = state.sigma * exp(c / damping * (math.sqrt(sum_of_squares(path)) / length - 1.0))
-        return CSAState(state.round + 1, state.x + state.sigma * z, sigma, path)
+        with np.errstate(over="ignore"):
+            x = finite_or(state.x + state.sigma * z, state.x)
+        return CSAState(state.round + 1, x, sigma if sigma < math.inf else state.sigma, path)
 
     @property
     def form(self) -> Form:
-        return Form(scalars=self.population)
+        return Form(scalars=self.population, each=1, whole=True, missing=True)
 
     def weights(self) -> FloatArray:
         """Positive and decreasing, summing to 1, for the mu best."""

@@ -24,7 +24,13 @@ from functools import partial
 import numpy as np
 
 from desopt.algorithms.aggregate import AGGREGATES, combine
-from desopt.algorithms.base import TwoPointSettings, slopes_answer, unmoved, unpack_scalars
+from desopt.algorithms.base import (
+    TwoPointSettings,
+    finite_or,
+    slopes_answer,
+    unmoved,
+    unpack_scalars,
+)
 from desopt.kernels.steps import replay_gaussian
 from desopt.rng import Purpose, Stream
 from desopt.types import Answer, FloatArray, Local, Task, Walked, check_name
@@ -71,17 +77,25 @@ class _FedZO(TwoPointSettings):
     def merge(self, state: FedState, answers: Iterable[Answer]) -> FedState:
         add = partial(self._add, state)
         total, count = combine(self.aggregate, answers, add, state.x.size)
-        return FedState(state.round + 1, state.x + total / count) if count else unmoved(state)
+        if count == 0:
+            return unmoved(state)
+        with np.errstate(over="ignore", invalid="ignore"):
+            return FedState(state.round + 1, finite_or(state.x + total / count, state.x))
 
-    def _add(self, state: FedState, total: FloatArray, answer: Answer) -> None:
-        """total += v_i - x_t."""
+    @np.errstate(over="ignore", invalid="ignore")
+    def _add(self, state: FedState, total: FloatArray, answer: Answer) -> bool:
+        """total += v_i - x_t, where that is finite: slopes may be of any size."""
         v = answer.point
         if v is None:
             v = state.x.copy()
             g = unpack_scalars(answer, self.estimates)
             stream = Stream(self.seed, state.round, answer.worker, 0, Purpose.NORMAL)
             replay_gaussian(v, -(self.step_sizes(state.round) * g), *stream.key())
-        total += v - state.x
+        displacement = v - state.x
+        finite = bool(np.isfinite(displacement).all())
+        if finite:
+            total += displacement
+        return finite
 
     @abstractmethod
     def step_sizes(self, t: int) -> FloatArray:

@@ -2,7 +2,8 @@
 
 In round t a worker makes K' = K/2 central-difference estimates g_k u_k at x_t, each on its own
 minibatch, and votes with the sign of their mean; the server goes alpha / sqrt(t+1) along the
-sign of the sum of votes. sign(0) = 0, so a tie leaves the coordinate where it is.
+sign of the sum of votes. sign(0) = 0, so a tie leaves the coordinate where it is. A vote is -1, 0
+or 1 whatever the slopes are: where they add up to no number (inf - inf) it is 0.
 
 A worker's answer is its K' scalars g_k; the vote, a sign for each of n coordinates, is rebuilt
 from them and the stream of u_k.
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from desopt.algorithms.base import TwoPointSettings, slopes_answer, unpack_scalars
+from desopt.algorithms.base import TwoPointSettings, finite_or, slopes_answer, unpack_scalars
 from desopt.kernels.steps import replay_gaussian
 from desopt.rng import Purpose, Stream
 from desopt.types import Answer, FloatArray, Local, Task
@@ -45,7 +46,7 @@ class ZOSignSGD(TwoPointSettings):
     def work(self, task: Task, local: Local, worker: int) -> Answer:
         total, ones = np.zeros_like(task.x), np.ones(self.estimates)
         walked = local.walk(task.x, total, task.round, ones, self.radius)
-        return slopes_answer(worker, walked, np.sign(total))
+        return slopes_answer(worker, walked, _vote(total))
 
     def merge(self, state: SignState, answers: Iterable[Answer]) -> SignState:
         votes = np.zeros_like(state.x)
@@ -56,7 +57,17 @@ class ZOSignSGD(TwoPointSettings):
                 g = unpack_scalars(answer, self.estimates)
                 stream = Stream(self.seed, state.round, answer.worker, 0, Purpose.NORMAL)
                 replay_gaussian(total, g, *stream.key())
-                vote = np.sign(total)
+                vote = _vote(total)
             votes += vote
         step = self.step_size / math.sqrt(state.round + 1.0)
-        return SignState(state.round + 1, state.x - step * np.sign(votes))
+        with np.errstate(over="ignore"):
+            x = finite_or(state.x - step * np.sign(votes), state.x)
+        return SignState(state.round + 1, x)
+
+
+def _vote(total: FloatArray) -> FloatArray:
+    """sign(total), and 0 for NaN."""
+    with np.errstate(invalid="ignore"):
+        vote = np.sign(total)
+    vote[np.isnan(vote)] = 0.0
+    return vote

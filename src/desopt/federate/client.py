@@ -7,6 +7,7 @@ so that the size is bounded. A node that lost them says so, and is brought back 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -17,10 +18,10 @@ from desopt import arguments as check
 from desopt.data import as_shards
 from desopt.engines import Job
 from desopt.federate.records import NAME, Order, Report, pack, read_order
-from desopt.replica import Replica
+from desopt.replica import Limits, Replica
 from desopt.samplers import Sampler
 from desopt.types import Objective, Task
-from desopt.wire import WireError
+from desopt.wire import Reason, WireError
 
 
 def client_app(
@@ -30,6 +31,7 @@ def client_app(
     regularization: float = 1e-6,
     setup: Callable[[], Any] | None = None,
     sampler: Sampler | Callable[..., Any] | None = None,
+    limits: Limits = Limits(),  # noqa: B008 - frozen
 ) -> ClientApp:
     """The ClientApp of a node that is one worker.
 
@@ -39,12 +41,14 @@ def client_app(
         ``load_shard(node_config)`` gives the node's data: an array, a sparse matrix, or a tuple
         of them. ``node_config`` is what the node was started with; its ``partition-id`` is the
         number of the worker, 0 to M - 1.
+    limits
+        The most that a server may ask of this node; whatever is beyond is refused.
     """
     fun = check.as_objective(objective, regularization, setup)
     draws = check.as_sampler(sampler)
 
     def train(message: Message, context: Context) -> Message:
-        node = _Node(fun, load_shard, draws, context)
+        node = _Node(fun, load_shard, draws, limits, context)
         return Message(pack(node.obey(read_order(message.content))), reply_to=message)
 
     app = ClientApp()
@@ -60,10 +64,11 @@ class _Node:
         objective: Objective,
         load_shard: Callable[[Mapping[str, Any]], Any],
         sampler: Sampler | None,
+        limits: Limits,
         context: Context,
     ) -> None:
         self._objective, self._load, self._sampler = objective, load_shard, sampler
-        self._context = context
+        self._limits, self._context = limits, context
         self.worker = _worker_of(context.node_config)
 
     def obey(self, order: Order) -> Report:
@@ -72,7 +77,7 @@ class _Node:
         description = order.description or kept.get("description", b"")
         if not description:
             return Report(self.worker)
-        replica = Replica.joining(description, sampler=self._sampler)
+        replica = Replica.joining(description, sampler=self._sampler, limits=self._limits)
         try:
             if not order.description:
                 replica.follow(kept["state"])
@@ -88,7 +93,9 @@ class _Node:
         job = self._job(replica)
         messages = []
         if order.total:
-            messages.append(replica.total(task, self.worker, *job.total(task.x, self.worker)))
+            total, rows = job.total(task.x, self.worker)
+            if math.isfinite(total):  # no other is a sum; the server goes on without
+                messages.append(replica.total(task, self.worker, total, rows))
         if order.work and self.worker in job.asked(task.round):
             messages.append(replica.answer(task, job.work(task, self.worker)))
         return messages or [replica.ask()]
@@ -96,15 +103,17 @@ class _Node:
     def _job(self, replica: Replica) -> Job:
         """The run as the description has it, with this node's data."""
         settings = replica.settings
-        if settings["objective"] != self._objective.settings():
-            raise ValueError(
-                f"the server minimises {settings['objective']}, this node "
-                f"{self._objective.settings()}; make both apps with the same objective"
+        if settings.get("objective") != self._objective.settings():
+            raise WireError(
+                Reason.DESCRIPTION,
+                f"the server minimises {settings.get('objective')!s:.500}, this node "
+                f"{self._objective.settings()}; make both apps with the same objective",
             )
         if self.worker >= replica.workers:
-            raise ValueError(
+            raise WireError(
+                Reason.DESCRIPTION,
                 f"partition-id={self.worker} in the node's configuration, but the run has "
-                f"{replica.workers} workers, counted from 0"
+                f"{replica.workers} workers, counted from 0",
             )
         shards = as_shards(lambda worker: self._load(self._context.node_config), replica.workers, 0)
         return Job(
@@ -114,7 +123,7 @@ class _Node:
             settings["batch_size"],
             settings["seed"],
             settings["n"],
-            settings["participation"],
+            settings.get("participation", 1.0),
         )
 
 

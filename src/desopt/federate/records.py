@@ -7,6 +7,8 @@ from typing import Any
 
 from flwr.app import ConfigRecord, RecordDict
 
+from desopt.wire import Reason, WireError
+
 #: The record's name, in messages and in a node's state.
 NAME = "desopt"
 
@@ -24,6 +26,9 @@ class Order:
     total: bool = False
 
 
+_ORDER = {"message": bytes, "description": bytes, "work": bool, "total": bool}
+
+
 @dataclass(frozen=True)
 class Report:
     """From a node: the worker it is, and what it says. Nothing said: it knows of no run."""
@@ -39,9 +44,15 @@ def pack(values: Order | Report) -> RecordDict:
 
 
 def read_order(content: RecordDict) -> Order:
-    """What the server wants; the server is trusted to say it in the right form."""
-    record: Any = content[NAME]
-    return Order(**record)
+    """What the server wants, refused where it has not the form of an order."""
+    record: Any = content.get(NAME)
+    if not isinstance(record, ConfigRecord) or record.keys() != _ORDER.keys():
+        raise WireError(Reason.LENGTH, "not a desopt order: is the ServerApp made by desopt?")
+    values: dict[str, Any] = dict(record.items())
+    if any(type(values[name]) is not kind for name, kind in _ORDER.items()):
+        kinds = {name: type(value).__name__ for name, value in values.items()}
+        raise WireError(Reason.LENGTH, f"not a desopt order: {kinds}")
+    return Order(**values)
 
 
 def read_report(content: RecordDict) -> Report:

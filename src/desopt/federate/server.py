@@ -15,7 +15,7 @@ from desopt.federate.engine import Federation
 from desopt.loop import Result, minimize
 from desopt.types import EngineError, Objective
 
-_FEDERATION = {"deadline", "min_answers", "min_nodes", "poll"}
+_FEDERATION = {"deadline", "min_answers", "min_nodes", "nodes", "loss", "evaluation", "poll"}
 _PARAMETERS = inspect.signature(minimize).parameters
 _DEFAULT_ROUNDS = _PARAMETERS["rounds"].default
 _SETTINGS = _FEDERATION | _PARAMETERS.keys() - {
@@ -42,7 +42,8 @@ def server_app(
     settings
         Those of ``minimize`` that do not speak of data or engines (``workers`` is the number of
         nodes M), and those of ``Federation``. A run's configuration (``flwr run --run-config
-        'rounds=50 step-size=0.3'``) comes before what is given here.
+        'rounds=50 step-size=0.3'``) comes before what is given here. Where ``target`` or
+        ``patience`` is set, ``loss`` is "median" unless given: no single node ends the run.
     """
     unknown = sorted(settings.keys() - _SETTINGS)
     if unknown:
@@ -66,6 +67,8 @@ def server_app(
 def _run(grid: Grid, fun: Any, x0: Any, settings: dict[str, Any]) -> Result:
     ours = {name: value for name, value in settings.items() if name in _FEDERATION}
     theirs = {name: value for name, value in settings.items() if name not in _FEDERATION}
+    by_loss = any(theirs.get(rule) is not None for rule in ("target", "patience"))
+    ours = {"loss": "median" if by_loss else "mean"} | ours
     federation = Federation(grid, last=theirs.get("rounds", _DEFAULT_ROUNDS), **ours)
     return minimize(fun, x0, _elsewhere, engine=federation, **({"eval_every": 1} | theirs))
 
