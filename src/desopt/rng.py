@@ -128,7 +128,7 @@ def mixture_block(
     of all iterations are drawn side by side.
     """
     which = np.arange(scale.size) if which is None else which
-    index, step = draw_mixture(which, scale, l, n, gaussian, *stream.key())
+    index, step = draw_mixture(which, scale, l, n, gaussian or None, *stream.key())
     return index, step
 
 
@@ -301,13 +301,16 @@ def fill_mixture_normals(step, which, scale, c1, c2, c3, k0, k1):
                 step[k, j + 3] = scale[k] * z3
 
 
-@exact_inline
+@exact
 def draw_mixture(which, scale, l, n, gaussian, c1, c2, c3, k0, k1):
-    """``mixture_block`` for a stream of any purpose."""
+    """``mixture_block`` for a stream of any purpose.
+
+    ``gaussian`` is True or None: numba drops the normals from what is compiled for None.
+    """
     iteration = c3 & _ITERATION
     index, step = np.empty((l, scale.size), np.int64).T, np.empty((l, scale.size)).T
     fill_coordinates(index, step, which, scale, n, c1, c2, _COORDINATE | iteration, k0, k1)
-    if gaussian:
+    if gaussian is not None:
         fill_mixture_normals(step, which, scale, c1, c2, _NORMAL | iteration, k0, k1)
     return index, step
 

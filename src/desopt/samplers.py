@@ -155,7 +155,7 @@ class Mixture(Sampler):
         c1, _, c3, k0, k1 = Stream(*key, 0, Purpose.COORDINATE).key()
         scale = self._scale(alpha, x.size)
         columns, change, ends = mixture_changes(
-            x, scale, self.l, self.gaussian, masks, workers, c1, c3, k0, k1
+            x, scale, self.l, self.gaussian or None, masks, workers, c1, c3, k0, k1
         )
         begin = 0
         for end in ends.tolist():

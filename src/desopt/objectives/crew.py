@@ -88,7 +88,7 @@ class ThreadCrew:
         self._found = Found(accepted, nans, size, columns, change)
         layout, y, *loss = self._model.form(self._shards.arrays)
         n = self._shards.arrays[0].shape[1]
-        self._data = layout, self._shards.rows, self.batch_size, y, n, l, gaussian, *loss
+        self._data = layout, self._shards.rows, self.batch_size, y, n, l, gaussian or None, *loss
         self._form, self._turn, self._failure = form, 0, None
         for _ in range(self._hands - 1):
             self._threads.append(threading.Thread(target=self._serve, args=(form,), daemon=True))

@@ -195,7 +195,7 @@ class LinearFunction(PointFunction):
             layout, numbers, y = self._data
             rows = numbers, numbers.size, 0, key
         nans, *moved = search_mixture(
-            layout, *rows, y, self._here, scale, l, gaussian, *self._model, accepted, key
+            layout, *rows, y, self._here, scale, l, gaussian or None, *self._model, accepted, key
         )
         self._moved = tuple(moved)
         return self._searched(accepted, nans)
