@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zipfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
@@ -10,8 +12,8 @@ import numpy as np
 from scipy import sparse
 
 from desopt.data import libsvm
+from desopt.data.checks import all_finite, as_csr, compressed
 from desopt.data.matrix import Matrix
-from desopt.data.shards import all_finite
 from desopt.types import FloatArray
 
 Reader: TypeAlias = Callable[[Path, str | int | None], tuple[Matrix, FloatArray]]
@@ -32,20 +34,38 @@ def _read_libsvm(path: Path, label: str | int | None) -> tuple[Matrix, FloatArra
 
 def read_npz(path: Path, label: str | int | None) -> tuple[Matrix, FloatArray]:
     """Arrays X and y; or y and the arrays that ``scipy.sparse.save_npz`` writes of a CSR matrix."""
-    name = "y" if label is None else str(label)
+    try:
+        X, y = _arrays_of(path, "y" if label is None else str(label))
+    except (OSError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise ValueError(
+            f"{path} cannot be read: {error}; it may be damaged or cut short: get it again"
+        ) from error
+    return _checked(path, X, y)
+
+
+def _arrays_of(path: Path, name: str) -> tuple[Matrix, FloatArray]:
     with np.load(path, allow_pickle=False) as file:
         here = set(file.files)
         if {"X", name} <= here:
-            X, y = file["X"], file[name]
-        elif {"data", "indices", "indptr", "shape", name} <= here:
-            parts = file["data"], file["indices"], file["indptr"]
-            X, y = sparse.csr_matrix(parts, shape=tuple(file["shape"])), file[name]
-        else:
-            raise ValueError(
-                f"{path} holds {', '.join(sorted(here)) or 'nothing'}; expected X and {name}, or "
-                f"data, indices, indptr, shape and {name}"
-            )
-    return _checked(path, X, y)
+            return file["X"], file[name]
+        if {"data", "indices", "indptr", "shape", name} <= here:
+            layout = bytes(file["format"].item()) if "format" in here else b"csr"
+            if layout != b"csr":
+                raise ValueError(
+                    f"{path} holds a matrix in the format {layout!r}; save it as CSR, by .tocsr()"
+                )
+            shape = file["shape"]
+            if shape.shape != (2,) or shape.dtype.kind not in "iu" or (shape < 0).any():
+                raise ValueError(f"{path}: shape must be two whole numbers, got {shape!r:.60}")
+            rows, n = map(int, shape)
+            parts = compressed(file["data"], file["indices"], file["indptr"], (rows, n), str(path))
+            return sparse.csr_matrix(parts, shape=(rows, n)), file[name]
+    raise ValueError(
+        f"{path} holds {', '.join(sorted(here)) or 'nothing'}; expected X and {name}, or "
+        f"data, indices, indptr, shape and {name}"
+    )
 
 
 def _checked(path: Path, X: Matrix, y: FloatArray) -> tuple[Matrix, FloatArray]:
@@ -58,7 +78,7 @@ def _checked(path: Path, X: Matrix, y: FloatArray) -> tuple[Matrix, FloatArray]:
         raise ValueError(f"{path}: expected numbers, got types {X.dtype} and {y.dtype}")
     X, y = X.astype(np.float64), y.astype(np.float64)
     if sparse.issparse(X):
-        X.sum_duplicates()
+        X = as_csr(X, str(path))
     if not (all_finite(X) and all_finite(y)):
         raise ValueError(f"{path} holds NaN or infinity; remove or fill these entries first")
     return X, y
