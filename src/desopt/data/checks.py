@@ -38,7 +38,8 @@ def _as_dense(item: Any, where: str) -> Array:
     except (TypeError, ValueError, RuntimeError) as error:
         raise ValueError(f"{where} must be an array: {error}") from None
     if array.ndim == 0:
-        raise ValueError(f"{where} must have at least one dimension, got the scalar {item!r:.80}")
+        kind = type(item).__name__
+        raise ValueError(f"{where} must have at least one dimension, got one {kind}")
     # The same memory order, so the same bits, everywhere.
     return array if array.flags.forc else np.ascontiguousarray(array)
 

@@ -48,6 +48,8 @@ class Arrays(tuple[Any, ...]):
     def __new__(
         cls, items: Sequence[Any], where: str, done: dict[int, Any] | None = None
     ) -> Arrays:
+        if not isinstance(items, tuple | list):
+            raise TypeError(f"{where} must be a tuple of arrays, got {type(items).__name__}")
         done = {} if done is None else done
         for i, item in enumerate(items):
             if id(item) not in done:
