@@ -26,9 +26,11 @@ import desopt
 from desopt import data
 from desopt.algorithms.des import DES
 from desopt.data import Dealt, Loader, Loaders, Rows, as_rows, as_shards, checks
-from desopt.engines import Job
+from desopt.engines import Job, actor, messages
+from desopt.engines.memory import separate
 from desopt.objectives import LinearModel
 from desopt.samplers import Key, Sampler
+from desopt.server import Server
 from desopt.types import Step, Task
 
 ROWS, N = 12, 6
@@ -595,6 +597,24 @@ def test_a_worker_with_broken_data_is_named(engine: str) -> None:
         ValueError, match=r"array 0 of the data of worker 1: row . has an entry in column 99, but t"
     ):
         minimize("lr", lambda worker: sites[worker], workers=2, engine=engine, jobs=1)
+
+
+def test_a_group_of_workers_elsewhere_checks_its_data() -> None:
+    """What runs in an actor of the Ray engine."""
+    algorithm, sites = DES(iterations=3), [(X, Y), (X[:, 1:], Y)]
+    job = Job(algorithm, LinearModel("lr"), as_shards(lambda w: sites[w], 2, 0), 5, 0, N)
+    server = Server(algorithm, algorithm.init(np.zeros(N)), 2)
+    server.admit("group", range(2))
+    group = actor.Group()
+    code, shards = separate(job)[0], separate(job.shards)[0]
+    assert group.load(server.run, (0, 1), code, shards, 0) == messages.READY
+    for reply in (
+        group.work(server.message_for("group")),
+        group.totals(server.message_for("group"), [1]),
+    ):
+        (error,) = messages.unpack_list(reply)
+        with pytest.raises(ValueError, match=r"^worker 1: its data have 5 columns, but x has 6 nu"):
+            raise messages.unpack_error(error)
 
 
 def test_a_sampler_is_named_with_its_worker() -> None:

@@ -293,10 +293,9 @@ class LinearFunction(PointFunction):
 def _as_float_matrix(X: Any) -> Any:
     """C-ordered or CSR float64, without a copy where it is so already."""
     with np.errstate(over="ignore"):  # a number too large becomes infinite, and is refused
-        if not sparse.issparse(X):
-            return np.require(X, np.float64, ["C", "A"])
-        values = np.require(X.data, np.float64, ["C", "A"])
-    return X if values is X.data else type(X)((values, X.indices, X.indptr), shape=X.shape)
+        if sparse.issparse(X):
+            return X.astype(np.float64, copy=False)
+        return np.require(X, np.float64, ["C", "A"])
 
 
 def _check_columns(shards: Mapping[int, Rows]) -> None:
