@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, settings
+from hypothesis import HealthCheck, assume, settings
 from hypothesis import given as with_examples
 from hypothesis import strategies as st
 from scipy import sparse
@@ -39,7 +39,10 @@ X = np.where(RANDOM.random((ROWS, N)) < 0.6, RANDOM.standard_normal((ROWS, N)), 
 Y = np.where(np.arange(ROWS) % 2, 1.0, -1.0)
 CSR = sparse.csr_matrix(X)
 PARTS = ["data", "indices", "indptr"]
-HOSTILE = settings(max_examples=200, deadline=None, derandomize=True, database=None)
+HOSTILE = settings(
+    max_examples=200, deadline=None, derandomize=True, database=None,
+    suppress_health_check=list(HealthCheck),  # the machine may be busy
+)  # fmt: skip
 REFUSED = ValueError, TypeError
 
 
@@ -129,10 +132,8 @@ def refusal(use: Callable[[], Any]) -> str:
 
 # --- broken matrices -------------------------------------------------------------------------
 
-NUMBERS = st.one_of(
-    st.integers(-3, 2 * N),
-    st.sampled_from([2**31 - 1, 2**31, 10**9, -(10**9), 2**40, -(2**40), 2**62, -(2**63)]),
-)
+FAR = [2**31 - 1, 2**31, 10**9, -(10**9), 2**40, -(2**40), 2**62, -(2**63)]
+NUMBERS = st.one_of(st.integers(-3, 2 * N), st.sampled_from(FAR))
 KINDS = ["float64", "float32", "bool", "complex128", "object", "U5", "uint64", "int64", "M8[s]"]
 
 
@@ -227,6 +228,18 @@ def broken_csr_is_refused(matrix: Any) -> None:
     finite = is_legal(matrix, *matrix.shape) or _only_values_are_wrong(matrix)
     if not finite:
         refused((matrix, Y), N, BOTH)
+
+
+def numbers_outside_are_refused() -> None:
+    """One wrong number, at the beginning, in the middle or at the end."""
+    for part in ("indices", "indptr"):
+        for place in (0, 5, -1):
+            for number in (-1, -2, N, N + 1, *FAR):
+                matrix = CSR.copy()
+                setattr(matrix, part, getattr(matrix, part).astype(np.int64))
+                getattr(matrix, part)[place] = number
+                if not is_legal(matrix, ROWS, N):
+                    refused((matrix, Y), N, LINEAR | BOTH)
 
 
 def _only_values_are_wrong(matrix: Any) -> bool:
@@ -452,6 +465,7 @@ def coordinates_outside_are_refused() -> None:
 
 
 ATTACKS = [
+    numbers_outside_are_refused,
     broken_csr_is_refused,
     broken_formats_are_refused,
     broken_arrays_are_refused,

@@ -1,6 +1,6 @@
 """Data: a worker's shards, and generated stand-ins for data sets that are not at hand."""
 
-from desopt.data.checks import all_finite
+from desopt.data.checks import all_finite, parts
 from desopt.data.sets import KNOWN, DataSet, Known, available, find, known, load
 from desopt.data.shards import (
     Arrays,
@@ -49,6 +49,7 @@ __all__ = [
     "known",
     "load",
     "partition",
+    "parts",
     "total_rows",
     "train_test",
 ]

@@ -25,7 +25,7 @@ def as_array(item: Any, where: str) -> Any:
     if isinstance(item, str | bytes):
         raise TypeError(f"{where} must be an array, got {type(item).__name__} {item[:40]!r}")
     array: Any = as_csr(item, where) if sparse.issparse(item) else _as_dense(item, where)
-    if _has_nan(array.data if sparse.issparse(array) else array):
+    if _has_nan(parts(array)[0]):
         raise ValueError(f"{where} contains NaN; remove or fill these entries first")
     return array
 
@@ -258,12 +258,17 @@ def as_row_numbers(numbers: Any, rows: int, where: str) -> IndexArray:
     return np.array(given, np.int64)
 
 
+def parts(array: Any) -> list[Array]:
+    """The plain arrays that an array or a CSR matrix is made of."""
+    return [array.data, array.indices, array.indptr] if sparse.issparse(array) else [array]
+
+
 # --- entries ---------------------------------------------------------------------------------
 
 
 def all_finite(array: Any) -> bool:
     """Whether no entry is NaN or infinite."""
-    values = array.data if sparse.issparse(array) else array
+    values = parts(array)[0]
     return _sum_is_finite(values) or _everywhere(np.isfinite, values)
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from desopt.data.checks import parts
 from desopt.parallel import in_chunks
 
 _SIZE = 16
@@ -62,7 +63,7 @@ def _hash(content: Any) -> bytes:
 def _of_array(array: Any) -> bytes:
     if sparse.issparse(array):
         shape = json.dumps(["csr", *map(int, array.shape)]).encode()
-        return _hash(shape + b"".join(map(_of_array, (array.data, array.indices, array.indptr))))
+        return _hash(shape + b"".join(map(_of_array, parts(array))))
     if array.dtype.names is not None:  # there may be anything in the gaps between fields
         names = json.dumps(["fields", *array.dtype.names]).encode()
         return _hash(names + b"".join(_of_array(array[name]) for name in array.dtype.names))
