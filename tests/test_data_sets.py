@@ -194,6 +194,21 @@ def test_npz(tmp_path: Path) -> None:
             data.load(path)
 
 
+def test_npz_that_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "set.npz"
+    np.savez(path, X=X, y=np.array([1, 2, 1]))
+    whole = path.read_bytes()
+    plain, pickled = io.BytesIO(), io.BytesIO()
+    np.save(plain, X)
+    np.savez(pickled, X=X.astype(object), y=np.array([1, 2, 1]))
+    huge = whole.replace(b"(3, 2)", b"(3, 9)").replace(b"(3,)", b"(9,)")
+    for content in (b"", b"PK", whole[:-9], whole[40:], plain.getvalue(), pickled.getvalue(), huge):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=r"set\.npz cannot be read: .*get it again") as caught:
+            data.load(path)
+        assert "\n" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("text", "label"),
     [

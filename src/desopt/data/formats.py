@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import zipfile
-import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from scipy import sparse
@@ -32,40 +30,48 @@ def _read_libsvm(path: Path, label: str | int | None) -> tuple[Matrix, FloatArra
     return libsvm.read(path)
 
 
+_CSR_PARTS = {"data", "indices", "indptr", "shape"}
+
+
 def read_npz(path: Path, label: str | int | None) -> tuple[Matrix, FloatArray]:
     """Arrays X and y; or y and the arrays that ``scipy.sparse.save_npz`` writes of a CSR matrix."""
-    try:
-        X, y = _arrays_of(path, "y" if label is None else str(label))
-    except (OSError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
-        if isinstance(error, OSError) and error.errno is not None:
-            raise
-        raise ValueError(
-            f"{path} cannot be read: {error}; it may be damaged or cut short: get it again"
-        ) from error
-    return _checked(path, X, y)
-
-
-def _arrays_of(path: Path, name: str) -> tuple[Matrix, FloatArray]:
-    with np.load(path, allow_pickle=False) as file:
-        here = set(file.files)
-        if {"X", name} <= here:
-            return file["X"], file[name]
-        if {"data", "indices", "indptr", "shape", name} <= here:
-            layout = bytes(file["format"].item()) if "format" in here else b"csr"
-            if layout != b"csr":
-                raise ValueError(
-                    f"{path} holds a matrix in the format {layout!r}; save it as CSR, by .tocsr()"
-                )
-            shape = file["shape"]
-            if shape.shape != (2,) or shape.dtype.kind not in "iu" or (shape < 0).any():
-                raise ValueError(f"{path}: shape must be two whole numbers, got {shape!r:.60}")
-            rows, n = map(int, shape)
-            parts = compressed(file["data"], file["indices"], file["indptr"], (rows, n), str(path))
-            return sparse.csr_matrix(parts, shape=(rows, n)), file[name]
+    name = "y" if label is None else str(label)
+    here = _arrays_of(path, {"X", "format", name} | _CSR_PARTS)
+    if {"X", name} <= here.keys():
+        return _checked(path, here["X"], here[name])
+    if _CSR_PARTS | {name} <= here.keys():
+        return _checked(path, _csr_of(path, here), here[name])
     raise ValueError(
         f"{path} holds {', '.join(sorted(here)) or 'nothing'}; expected X and {name}, or "
         f"data, indices, indptr, shape and {name}"
     )
+
+
+def _arrays_of(path: Path, wanted: set[str]) -> dict[str, Any]:
+    """The arrays of a .npz file by name; those that nobody wants are not read (None)."""
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            return {name: arrays[name] if name in wanted else None for name in arrays.files}
+    except FileNotFoundError:
+        raise
+    except Exception as error:  # zip, zlib and NumPy have many ways to say it
+        raise ValueError(
+            f"{path} cannot be read: {error}; it may be damaged or cut short: get it again"
+        ) from error
+
+
+def _csr_of(path: Path, here: dict[str, Any]) -> Matrix:
+    layout = here.get("format", np.array(b"csr")).tobytes().rstrip(b"\0")
+    if layout not in (b"csr", "csr".encode("utf-32-le").rstrip(b"\0")):
+        raise ValueError(
+            f"{path} holds a matrix in the format {layout!r:.20}; save it as CSR, by .tocsr()"
+        )
+    shape = here["shape"]
+    if shape.shape != (2,) or shape.dtype.kind not in "iu" or (shape < 0).any():
+        raise ValueError(f"{path}: shape must be two whole numbers, got {shape!r:.60}")
+    size = int(shape[0]), int(shape[1])
+    parts = compressed(here["data"], here["indices"], here["indptr"], size, str(path))
+    return sparse.csr_matrix(parts, shape=size)
 
 
 def _checked(path: Path, X: Matrix, y: FloatArray) -> tuple[Matrix, FloatArray]:
