@@ -67,10 +67,6 @@ class Arrays(tuple[Any, ...]):
             raise ValueError(f"{where} has no rows; every worker needs at least one")
         return self
 
-    @property
-    def rows(self) -> int:
-        return int(self[0].shape[0])
-
     def __reduce__(self) -> tuple[Any, ...]:
         # To a process of our own, whose copy nobody else can change: not to be checked again.
         return _restored, (type(self), tuple(self))
