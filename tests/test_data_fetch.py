@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -18,20 +19,33 @@ CONTENT = b"".join(b"%+d 1:%d 13:1\n" % (1 - 2 * (i % 2), i) for i in range(270)
 DIGEST = hashlib.sha256(CONTENT).hexdigest()
 
 
+PAGE = b"\r\n <!DOCTYPE html><html><body>Please sign in</body></html>\n"
+BODIES = {
+    "good": CONTENT, "wrong": CONTENT[::-1].lstrip(), "cut": CONTENT[:1000], "page": PAGE,
+    "json": b'{"error": "quota"}', "empty": b"", "endless": b"+1 1:1\n" * 10_000,
+}  # fmt: skip
+
+
 class Handler(BaseHTTPRequestHandler):
-    """/good and /wrong have the files, /cut ends in the middle of them, the rest has none."""
+    """/good and /wrong have the files, /cut ends in the middle of them, the rest has none.
+
+    /page, /json and /empty have something else, /endless does not say when it ends.
+    """
 
     def do_GET(self) -> None:
         self.server.asked.append(self.path)  # type: ignore[attr-defined]
         folder, _, name = self.path[1:].partition("/")
-        if folder not in ("good", "wrong", "cut") or name != "binary/heart_scale":
+        missing = folder in ("good", "wrong", "cut") and name != "binary/heart_scale"
+        if missing or folder not in BODIES:
             self.send_error(404)
             return
         self.send_response(200)
-        self.send_header("Content-Length", str(len(CONTENT)))
+        length = {"cut": len(CONTENT), "endless": "nobody knows"}.get(folder, len(BODIES[folder]))
+        self.send_header("Content-Length", str(length))
         self.end_headers()
-        body = {"good": CONTENT, "wrong": CONTENT[::-1], "cut": CONTENT[:1000]}[folder]
-        self.wfile.write(body)
+        with suppress(OSError):  # the other side may hang up
+            for _ in range(100 if folder == "endless" else 1):
+                self.wfile.write(BODIES[folder])
 
     def log_message(self, format: str, *args: object) -> None:
         pass
@@ -107,6 +121,61 @@ def test_bad_downloads(
     assert f"heart_scale in another way and put it into {place}" in str(caught.value)
     assert left(place) == []
     assert fetch("heart", url=f"{address}/good", data_dir=place).read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize(
+    ("name", "folder", "reason"),
+    [
+        ("heart", "page", r"is not the data file heart_scale but a page of HTML: it begins with"),
+        ("ijcnn1", "page", r"is not the data file ijcnn1.bz2 but a page of HTML"),
+        ("SUSY", "page", r"is not the data file SUSY.xz but a page of HTML"),
+        ("ijcnn1", "endless", r"is not the data file ijcnn1.bz2 but another"),
+        ("heart", "json", r"but another: it begins with .*quota"),
+        ("heart", "empty", "is empty"),
+        ("heart", "endless", r"is larger than 100,000 bytes; allow more by largest= or"),
+    ],
+)
+def test_what_is_not_the_file_is_not_kept(
+    tmp_path: Path, address: str, name: str, folder: str, reason: str
+) -> None:
+    with pytest.raises(ValueError, match=f"{address}/{folder}.* {reason}.*; nothing was kept"):
+        fetch(name, url=f"{address}/{folder}", data_dir=tmp_path, largest=100_000)
+    assert left(tmp_path) == []
+
+
+def test_a_limit_is_seen_before_the_download(tmp_path: Path, address: str) -> None:
+    with pytest.raises(ValueError, match=r"is larger than 100 bytes"):
+        fetch("heart", url=f"{address}/good", data_dir=tmp_path, largest=100)
+    assert left(tmp_path) == []
+    fetch("heart", url=f"{address}/good", data_dir=tmp_path, largest=len(CONTENT))
+
+
+def test_a_page_that_was_kept_is_noticed(tmp_path: Path) -> None:
+    (tmp_path / "heart_scale").write_bytes(PAGE)
+    with pytest.raises(ValueError, match=r"heart_scale .* a page of HTML.*; remove it first"):
+        fetch("heart", data_dir=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("note", "got"),
+    [(b"", "none"), (b"\n", "none"), (b"\xff\xfe", "none"), (b"heart_scale\n", "none"),
+     (DIGEST[:-1].encode(), "none"), (f"{DIGEST} a\n{'0' * 64} b\n".encode(), "2 of them")],
+)  # fmt: skip
+def test_a_checksum_file_without_a_checksum(
+    tmp_path: Path, address: str, note: bytes, got: str
+) -> None:
+    (tmp_path / "heart_scale.sha256").write_bytes(note)
+    with pytest.raises(ValueError, match=rf"heart_scale.sha256 must hold one SHA-256 .*got {got}"):
+        fetch("heart", url=f"{address}/good", data_dir=tmp_path)
+    assert left(tmp_path) == ["heart_scale.sha256"]
+
+
+def test_a_checksum_that_is_none(tmp_path: Path, address: str) -> None:
+    for text in ("", "md5:1234", "0" * 63):
+        with pytest.raises(ValueError, match="sha256 must hold one SHA-256"):
+            fetch("heart", url=f"{address}/good", data_dir=tmp_path, sha256=text)
+    (tmp_path / "heart_scale.sha256").write_text(f"SHA256 (heart_scale) = {DIGEST.upper()}\n")
+    fetch("heart", url=f"{address}/good", data_dir=tmp_path)  # as BSD writes it
 
 
 def test_no_server(tmp_path: Path) -> None:

@@ -2,9 +2,11 @@
 
 import bz2
 import io
+import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from scipy import sparse
 import desopt
 from desopt import data
 from desopt.data import cache, libsvm, sets
+from desopt.data import digests as digests_of
 
 DATA = Path(__file__).parents[2] / "shared" / "data" / "libsvm"
 HEART = b"".join(b"%+d %d:%d.5 13:1\n" % (1 - 2 * (i % 2), 1 + i % 12, i) for i in range(270))
@@ -177,6 +180,10 @@ def test_npz(tmp_path: Path) -> None:
         ValueError, match="holds data, indices, indptr, shape, target; expected X and y"
     ):
         data.load(path)
+    np.savez(path, data=wide.data, indices=wide.indices, indptr=wide.indptr, shape=wide.shape,
+             format=b"csc", y=[1, 2, 1])  # fmt: skip
+    with pytest.raises(ValueError, match=r"set.npz holds a matrix in the format b'csc'"):
+        data.load(path)
     for bad, message in (
         ({"X": X, "y": [1, 2]}, r"shapes \(3, 2\) and \(2,\)"),
         ({"X": X * np.nan, "y": [1, 2, 1]}, "NaN or infinity"),
@@ -185,6 +192,21 @@ def test_npz(tmp_path: Path) -> None:
         np.savez(path, X=np.array(bad["X"]), y=np.array(bad["y"]))
         with pytest.raises(ValueError, match=f"set.npz.*{message}"):
             data.load(path)
+
+
+def test_npz_that_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "set.npz"
+    np.savez(path, X=X, y=np.array([1, 2, 1]))
+    whole = path.read_bytes()
+    plain, pickled = io.BytesIO(), io.BytesIO()
+    np.save(plain, X)
+    np.savez(pickled, X=X.astype(object), y=np.array([1, 2, 1]))
+    huge = whole.replace(b"(3, 2)", b"(3, 9)").replace(b"(3,)", b"(9,)")
+    for content in (b"", b"PK", whole[:-9], whole[40:], plain.getvalue(), pickled.getvalue(), huge):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=r"set\.npz cannot be read: .*get it again") as caught:
+            data.load(path)
+        assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -248,16 +270,40 @@ def test_a_file_is_parsed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     np.testing.assert_array_equal(first.X.toarray(), second.X.toarray())
     second.X.data[:] = 7.0  # a private copy: neither the file nor another load sees it
     assert data.load(path).X.data[0] == first.X.data[0] != 7.0
-    before = path.stat()
-    path.write_bytes(HEART.replace(b"1:0.5", b"1:9.5"))
-    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns + 1))  # the same size, a new time
-    assert data.load(path).X[0, 0] == 9.5
-    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
     path.write_bytes(HEART + b"1 1:1\n")
-    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns + 1))  # the same time, a new size
     assert data.load(path).rows == 271
     assert len(entries(tmp_path)) == 1  # those of former versions are gone
-    assert len(reads) == 3
+    assert len(reads) == 2
+    path.write_bytes(HEART + b"1 1:1\n")  # a new time, but nothing new
+    assert data.load(path).rows == 271
+    assert len(reads) == 2
+
+
+@pytest.mark.parametrize("settled", [-1.0, 2.0], ids=["noted", "too young to be noted"])
+def test_a_change_is_noticed_by_content(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settled: float
+) -> None:
+    """The same size, and the old time put back: nothing but the bytes tells."""
+    monkeypatch.setattr(cache, "_SETTLED", settled)
+    path = put(tmp_path, "x.txt", HEART)
+    before = path.stat()
+    for new in (9, 8, 7):
+        data.load(path)
+        time.sleep(0.05)  # more than a tick of the clock that file systems have
+        path.write_bytes(HEART.replace(b"1:0.5", b"1:%d.5" % new))
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+        assert data.load(path).X[0, 0] == new + 0.5
+
+
+def test_a_file_left_alone_is_not_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache, "_SETTLED", -1.0)
+    path = put(tmp_path, "x.txt", HEART)
+    data.load(path)
+    data.load(path)
+    monkeypatch.setattr(cache, "of_file", lambda path: pytest.fail(f"{path} is read"))
+    assert data.load(path).rows == 270
 
 
 def test_nothing_malformed_is_cached(tmp_path: Path) -> None:
@@ -285,6 +331,70 @@ def test_a_damaged_entry_is_replaced(tmp_path: Path) -> None:
         assert (entry / "data.npy").stat().st_size > len(damage)
     (entry / "labels.npy").unlink()
     assert data.load(path).y.size == 270
+
+
+@pytest.mark.parametrize("name", ["data", "indices", "indptr", "labels", "X"])
+def test_an_altered_entry_is_replaced(tmp_path: Path, name: str) -> None:
+    """By a number that could well be there: only the digest tells."""
+    rows = HEART if name != "X" else b"1 1:3\n0 1:2\n" * 10
+    path = put(tmp_path, "x.txt", rows)
+    data.load(path)
+    expected = as_dense(data.load(path))
+    (entry,) = (tmp_path / "cache" / "parsed").iterdir()
+    array = np.load(entry / f"{name}.npy")
+    array[3] += 1
+    np.save(entry / f"{name}.npy", array)
+    np.testing.assert_array_equal(as_dense(data.load(path)), expected)
+
+
+def as_dense(loaded: data.DataSet) -> Any:
+    X = loaded.X.toarray() if sparse.issparse(loaded.X) else loaded.X
+    return np.column_stack([X, loaded.y])
+
+
+BROKEN: dict[str, Any] = {
+    "indices": [np.full(540, 10**6, np.int32), np.full(540, -5, np.int32), np.zeros(9, np.int32),
+                np.zeros((540, 1), np.int32), np.zeros(540), np.array(["a"] * 540)],
+    "indptr": [np.full(271, 10**6, np.int32), np.arange(-1, 270), np.zeros(2, np.int32),
+               np.arange(271)[::-1]],
+    "data": [np.zeros(3), np.zeros(540, np.float32), np.zeros((540, 2))],
+    "shape": [np.array([270, 2]), np.array([10**9, 13]), np.array([-1, -1]), np.array([270]),
+              np.array([1e300, 1e300])],
+    "labels": [np.zeros(3), np.zeros((270, 1)), np.zeros(270, np.float32)],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "array"), [(name, array) for name, arrays in BROKEN.items() for array in arrays]
+)
+def test_a_forged_entry_is_replaced(tmp_path: Path, name: str, array: Any) -> None:
+    """With digests to match: what is in it is checked nevertheless."""
+    path = put(tmp_path, "x.txt", HEART)
+    expected = as_dense(data.load(path))
+    (entry,) = (tmp_path / "cache" / "parsed").iterdir()
+    np.save(entry / f"{name}.npy", array)
+    digests = {file.stem: digests_of.of_file(file) for file in entry.glob("*.npy")}
+    (entry / "digests.json").write_text(json.dumps(digests))
+    assert data.load(path, rows=100).rows == 100
+    np.testing.assert_array_equal(as_dense(data.load(path)), expected)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", "null", '{"X": 1}', "\xff"])
+def test_an_entry_with_other_digests_is_replaced(tmp_path: Path, text: str) -> None:
+    path = put(tmp_path, "x.txt", HEART)
+    expected = as_dense(data.load(path))
+    (entry,) = (tmp_path / "cache" / "parsed").iterdir()
+    (entry / "digests.json").write_text(text)
+    np.testing.assert_array_equal(as_dense(data.load(path)), expected)
+
+
+def test_a_pipe_in_the_cache_is_not_waited_for(tmp_path: Path) -> None:
+    path = put(tmp_path, "x.txt", HEART)
+    data.load(path)
+    (entry,) = (tmp_path / "cache" / "parsed").iterdir()
+    (entry / "data.npy").unlink()
+    os.mkfifo(entry / "data.npy")
+    assert data.load(path).rows == 270
 
 
 def test_no_cache_where_none_can_be_written(

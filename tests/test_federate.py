@@ -19,6 +19,7 @@ import federate_simulation
 import numpy as np
 import pytest
 from federate_simulation import EXAMPLE, load
+from scipy import sparse
 
 import desopt
 from desopt import journal, wire
@@ -343,6 +344,32 @@ def test_an_app_that_fails_ends_the_run_or_is_left_out(tmp_path: Path) -> None:
     path = tmp_path / "run.journal"
     federated(grid, journal=path, min_answers=2)
     assert who_answered(path) == [[0, 2]] * ROUNDS
+
+
+def far_off(X: Any) -> Any:
+    matrix = sparse.csr_array(X)
+    matrix.indices[0] = 10**9
+    return matrix
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda X: X[:, 1:], r"worker 1: its data have 39 columns, but x has 40 numbers"),
+        (far_off, r"the data of worker 1: row 0 has an entry in column 1000000000"),
+    ],
+    ids=["a column is missing", "a column is out of bounds"],
+)
+def test_a_nodes_data_are_checked_before_they_are_read(
+    spoil: Callable[[Any], Any], message: str
+) -> None:
+    def load(config: Mapping[str, Any]) -> tuple[Any, Any]:
+        X, y = load_shard(config)
+        return (spoil(X) if config["partition-id"] == 1 else X), y
+
+    grid = Loopback(app=client_app("lr", load))
+    with pytest.raises(desopt.EngineError, match=rf"node 11 failed 3 times(.|\n)*{message}"):
+        federated(grid)
 
 
 def test_apps_of_different_objectives_do_not_work_together() -> None:

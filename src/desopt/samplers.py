@@ -48,6 +48,27 @@ class Key(NamedTuple):
     worker: int
 
 
+def as_step(index: Any, values: Any, n: int) -> Step:
+    """A step within n coordinates, whoever drew it: compiled code does not look at that again."""
+    values = np.asarray(values, np.float64)
+    if index is None:
+        if values.shape != (n,):
+            raise ValueError(
+                f"sampler must return {n} numbers or (coordinates, values), got shape "
+                f"{values.shape}"
+            )
+        return None, values
+    index = np.asarray(index, np.int64)
+    if index.ndim != 1 or index.shape != values.shape:
+        raise ValueError(
+            "sampler must return (coordinates, values) of one length, "
+            f"got shapes {index.shape} and {values.shape}"
+        )
+    if index.size and not (index.min() >= 0 and index.max() < n):
+        raise ValueError(f"sampler returned a coordinate outside 0..{n - 1}")
+    return index, values
+
+
 class Sampler(ABC):
     """What DES needs of a distribution over mutation vectors."""
 
@@ -66,6 +87,8 @@ class Sampler(ABC):
     def replay(self, v: FloatArray, alpha: FloatArray, accepted: BoolArray, key: Key) -> None:
         """Take v from x to v_K by the accepted steps, in place."""
         for (index, step), ok in zip(self._steps(alpha, key, v.size), accepted, strict=True):
+            if ok:
+                index, step = as_step(index, step, v.size)
             if ok and index is None:
                 v += step
             elif ok:
@@ -204,23 +227,9 @@ class CustomSampler(Sampler):
     def vector(self, key: Key, k: int, n: int) -> Step:
         with user_code("sampler"):
             drawn = self.draw(rng.generator(Stream(*key, k, Purpose.USER)), n)
-        if isinstance(drawn, tuple):
-            index = np.asarray(drawn[0], np.int64)
-            values = np.asarray(drawn[1], np.float64)
-            if index.ndim != 1 or index.shape != values.shape:
-                raise ValueError(
-                    "sampler must return (coordinates, values) of one length, "
-                    f"got shapes {index.shape} and {values.shape}"
-                )
-            if index.size and not (index.min() >= 0 and index.max() < n):
-                raise ValueError(f"sampler returned a coordinate outside 0..{n - 1}")
-            return index, values
-        u = np.asarray(drawn, np.float64)
-        if u.shape != (n,):
-            raise ValueError(
-                f"sampler must return {n} numbers or (coordinates, values), got shape {u.shape}"
-            )
-        return None, u
+        if isinstance(drawn, tuple) and len(drawn) == 2:
+            return as_step(*drawn, n)
+        return as_step(None, drawn, n)
 
     def settings(self) -> dict[str, Any]:
         return {"name": "CustomSampler", "draw": getattr(self.draw, "__qualname__", "draw")}

@@ -67,6 +67,10 @@ def fetch(
     sha256: Annotated[
         str | None, typer.Option(metavar="DIGEST", help="Refuse a file with another SHA-256.")
     ] = None,
+    max_bytes: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="BYTES", help="Refuse a larger file (default: 4 GiB)."),
+    ] = None,
     debug: Debug = False,
 ) -> None:
     """Download a data set from the LIBSVM data page.
@@ -75,7 +79,8 @@ def fetch(
     """
     from desopt.data import fetch as fetching
 
-    path = fetching.fetch(name, data_dir=data_dir, url=url, sha256=sha256)
+    largest = fetching.LARGEST if max_bytes is None else max_bytes
+    path = fetching.fetch(name, data_dir=data_dir, url=url, sha256=sha256, largest=largest)
     typer.echo(f"{path}\nsha256 {fetching.digest(path)}")
 
 

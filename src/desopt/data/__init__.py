@@ -1,7 +1,9 @@
 """Data: a worker's shards, and generated stand-ins for data sets that are not at hand."""
 
+from desopt.data.checks import all_finite, parts
 from desopt.data.sets import KNOWN, DataSet, Known, available, find, known, load
 from desopt.data.shards import (
+    Arrays,
     Dealt,
     Draw,
     Loader,
@@ -11,19 +13,18 @@ from desopt.data.shards import (
     Pick,
     Rows,
     Shard,
-    all_finite,
     as_rows,
     as_shards,
     distinct,
     fingerprint,
     partition,
-    parts,
     total_rows,
 )
 from desopt.data.splits import by_label, by_quantity, dirichlet, train_test
 
 __all__ = [
     "KNOWN",
+    "Arrays",
     "DataSet",
     "Dealt",
     "Draw",

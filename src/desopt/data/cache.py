@@ -1,32 +1,42 @@
 """Parsed data sets on disk: a folder of .npy files per source, memory-mapped when opened.
 
 An entry is written beside its final place and then renamed, so it is there whole or not at
-all, and never changed afterwards: its name holds the digest of all that it depends on.
+all, and never changed afterwards: its name holds the digest of all that it depends on. It holds
+the digests of its own files too: an entry that was altered is made anew.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
+import stat
 import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import platformdirs
 from scipy import sparse
 
+from desopt.data.checks import compressed
+from desopt.data.digests import of_file
 from desopt.data.matrix import Matrix, csr
 from desopt.types import FloatArray
 
 #: Changes whenever the same source would give other arrays or other files.
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 
 _WRITING = ".writing-"
 _DAY = 86_400.0
+
+#: Seconds after its last change from which on a file's times tell whether it was changed again:
+#: two changes within one tick of the file system's clock have the same time.
+_SETTLED = 2.0
 
 
 def folder() -> Path:
@@ -53,25 +63,81 @@ def through(
     return found
 
 
+def digest_of(path: Path, note: Path | None = None) -> str:
+    """The digest of a file's content, read again only where it may be another than it was.
+
+    What was found is noted with size, times and i-node. To give a changed file its old time of
+    modification does not help: that, like any change, sets the time which nobody can set.
+    """
+    path = path.resolve()
+    note = note or folder() / "digests" / _digest(str(path))
+    before, settled = _look(path)
+    with suppress(OSError, ValueError):
+        known, digest = note.read_text("ascii").split("\n")
+        if known == before:
+            return digest
+    digest = of_file(path)
+    if settled and _look(path)[0] == before:
+        with suppress(OSError):  # a folder that cannot be written to
+            note.parent.mkdir(parents=True, exist_ok=True)
+            _replace(note, f"{before}\n{digest}")
+    return digest
+
+
+def _look(path: Path) -> tuple[str, bool]:
+    """What tells a file from a changed one, and whether it has been left alone for a while."""
+    found = path.stat()
+    if not stat.S_ISREG(found.st_mode):
+        raise ValueError(f"{path} is not a file")
+    times = found.st_mtime_ns, found.st_ctime_ns
+    settled = time.time() - max(times) / 1e9 > _SETTLED
+    return f"{found.st_dev} {found.st_ino} {found.st_size} {times[0]} {times[1]}", settled
+
+
+def _replace(path: Path, text: str) -> None:
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=_WRITING, delete=False) as file:
+        file.write(text)
+    os.replace(file.name, path)
+
+
 def _digest(text: str) -> str:
     key = f"{FORMAT_VERSION} {text}".encode("utf-8", "surrogateescape")
     return hashlib.blake2b(key, digest_size=8).hexdigest()
 
 
+_DENSE, _SPARSE = ("X", "labels"), ("data", "indices", "indptr", "shape", "labels")
+
+
 def _opened(place: Path) -> tuple[Matrix, FloatArray] | None:
     """The arrays of an entry, or None if there is none."""
-    try:
-        labels = _mapped(place / "labels.npy")
-        if (place / "X.npy").exists():
-            return _mapped(place / "X.npy"), labels
-        names = ("data", "indices", "indptr", "shape")
-        data, indices, indptr, shape = (_mapped(place / f"{name}.npy") for name in names)
-        return csr(data, indices, indptr, int(shape[1])), labels
-    except (FileNotFoundError, NotADirectoryError):
+    if not place.is_dir():
         return None
-    except (OSError, ValueError, EOFError):  # damaged: make room for another
+    try:
+        wanted = json.loads((place / "digests.json").read_text("ascii"))
+        names = _DENSE if "X" in wanted else _SPARSE
+        for name in names:
+            file = place / f"{name}.npy"
+            if digest_of(file, file.with_suffix(".seen")) != wanted[name]:
+                raise ValueError(f"{file} was altered")
+        return _matrix({name: _mapped(place / f"{name}.npy") for name in names})
+    except Exception:  # damaged in whatever way: make room for another
         shutil.rmtree(place, ignore_errors=True)
         return None
+
+
+def _matrix(arrays: dict[str, Any]) -> tuple[Matrix, FloatArray]:
+    """Matrix and labels of an entry, if they are what an entry holds."""
+    labels = arrays["labels"]
+    if "X" in arrays:
+        X = arrays["X"]
+        rows, values = X.shape[0] if X.ndim == 2 and X.flags.c_contiguous else -1, X
+    else:
+        values, (rows, n) = arrays["data"], map(int, arrays["shape"])
+        parts = compressed(values, arrays["indices"], arrays["indptr"], (rows, n), "the entry")
+        X = csr(*parts, n)
+    if labels.shape != (rows,) or labels.dtype != np.float64 or values.dtype != np.float64:
+        raise ValueError("not the arrays of an entry")
+    return X, labels
 
 
 def _mapped(path: Path) -> FloatArray:
@@ -90,8 +156,11 @@ def _written(place: Path, X: Matrix, labels: FloatArray) -> bool:
         with tempfile.TemporaryDirectory(dir=place.parent, prefix=_WRITING) as temporary:
             entry = Path(temporary, "entry")
             entry.mkdir()
+            digests = {}
             for name, array in (arrays | {"labels": labels}).items():
                 _save(entry / f"{name}.npy", array)
+                digests[name] = of_file(entry / f"{name}.npy")
+            (entry / "digests.json").write_text(json.dumps(digests), "ascii")
             with suppress(OSError):  # another process was faster
                 entry.rename(place)
     except OSError:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from scipy import sparse
 
 from desopt.data import libsvm
+from desopt.data.checks import all_finite, as_csr, compressed
 from desopt.data.matrix import Matrix
-from desopt.data.shards import all_finite
 from desopt.types import FloatArray
 
 Reader: TypeAlias = Callable[[Path, str | int | None], tuple[Matrix, FloatArray]]
@@ -30,22 +30,48 @@ def _read_libsvm(path: Path, label: str | int | None) -> tuple[Matrix, FloatArra
     return libsvm.read(path)
 
 
+_CSR_PARTS = {"data", "indices", "indptr", "shape"}
+
+
 def read_npz(path: Path, label: str | int | None) -> tuple[Matrix, FloatArray]:
     """Arrays X and y; or y and the arrays that ``scipy.sparse.save_npz`` writes of a CSR matrix."""
     name = "y" if label is None else str(label)
-    with np.load(path, allow_pickle=False) as file:
-        here = set(file.files)
-        if {"X", name} <= here:
-            X, y = file["X"], file[name]
-        elif {"data", "indices", "indptr", "shape", name} <= here:
-            parts = file["data"], file["indices"], file["indptr"]
-            X, y = sparse.csr_matrix(parts, shape=tuple(file["shape"])), file[name]
-        else:
-            raise ValueError(
-                f"{path} holds {', '.join(sorted(here)) or 'nothing'}; expected X and {name}, or "
-                f"data, indices, indptr, shape and {name}"
-            )
-    return _checked(path, X, y)
+    here = _arrays_of(path, {"X", "format", name} | _CSR_PARTS)
+    if {"X", name} <= here.keys():
+        return _checked(path, here["X"], here[name])
+    if _CSR_PARTS | {name} <= here.keys():
+        return _checked(path, _csr_of(path, here), here[name])
+    raise ValueError(
+        f"{path} holds {', '.join(sorted(here)) or 'nothing'}; expected X and {name}, or "
+        f"data, indices, indptr, shape and {name}"
+    )
+
+
+def _arrays_of(path: Path, wanted: set[str]) -> dict[str, Any]:
+    """The arrays of a .npz file by name; those that nobody wants are not read (None)."""
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            return {name: arrays[name] if name in wanted else None for name in arrays.files}
+    except FileNotFoundError:
+        raise
+    except Exception as error:  # zip, zlib and NumPy have many ways to say it
+        raise ValueError(
+            f"{path} cannot be read: {error}; it may be damaged or cut short: get it again"
+        ) from error
+
+
+def _csr_of(path: Path, here: dict[str, Any]) -> Matrix:
+    layout = here.get("format", np.array(b"csr")).tobytes().rstrip(b"\0")
+    if layout not in (b"csr", "csr".encode("utf-32-le").rstrip(b"\0")):
+        raise ValueError(
+            f"{path} holds a matrix in the format {layout!r:.20}; save it as CSR, by .tocsr()"
+        )
+    shape = here["shape"]
+    if shape.shape != (2,) or shape.dtype.kind not in "iu" or (shape < 0).any():
+        raise ValueError(f"{path}: shape must be two whole numbers, got {shape!r:.60}")
+    size = int(shape[0]), int(shape[1])
+    parts = compressed(here["data"], here["indices"], here["indptr"], size, str(path))
+    return sparse.csr_matrix(parts, shape=size)
 
 
 def _checked(path: Path, X: Matrix, y: FloatArray) -> tuple[Matrix, FloatArray]:
@@ -58,7 +84,7 @@ def _checked(path: Path, X: Matrix, y: FloatArray) -> tuple[Matrix, FloatArray]:
         raise ValueError(f"{path}: expected numbers, got types {X.dtype} and {y.dtype}")
     X, y = X.astype(np.float64), y.astype(np.float64)
     if sparse.issparse(X):
-        X.sum_duplicates()
+        X = as_csr(X, str(path))
     if not (all_finite(X) and all_finite(y)):
         raise ValueError(f"{path} holds NaN or infinity; remove or fill these entries first")
     return X, y

@@ -227,12 +227,7 @@ def _parsed(path: Path, known: Known | None, label: str | int | None) -> tuple[M
 
     if stem.endswith(".npz"):
         return read()
-    return cache.through(stem, f"{path} {scaling} {n} {label}", lambda: _state(path), read)
-
-
-def _state(path: Path) -> str:
-    found = path.stat()
-    return f"{found.st_size} {found.st_mtime_ns}"
+    return cache.through(stem, f"{path} {scaling} {n} {label}", lambda: cache.digest_of(path), read)
 
 
 def _stem(file: str) -> str:

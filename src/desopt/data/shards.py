@@ -3,14 +3,16 @@
 Whatever the user passes becomes a sequence of M shards. Arrays are held once: a shard of a data
 set that was dealt out (``Dealt``) is a list of row numbers, not a copy. Where a function of the
 worker's number loads the data, shards are made when they are asked for: M may be a million.
+
+``Arrays`` are made by their check only, and there are no ``Rows`` without them. So whoever has a
+shard has data of one length, without NaN, with indices and row numbers inside them.
 """
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias, overload
 
@@ -18,6 +20,8 @@ import numpy as np
 from scipy import sparse
 
 from desopt import rng
+from desopt.data.checks import as_array, as_row_numbers
+from desopt.data.digests import Digest
 from desopt.rng import Purpose, Stream
 from desopt.types import FloatArray, IndexArray, LocalFunction, Objective, user_code
 
@@ -35,13 +39,62 @@ class Pick(NamedTuple):
 _ALL = np.empty(0, np.int64)
 
 
+class Arrays(tuple[Any, ...]):
+    """Arrays and CSR matrices of one length, at least 1: well-formed and without NaN.
+
+    Those of ``done``, by the id of what was given, are not looked at again.
+    """
+
+    def __new__(
+        cls, items: Sequence[Any], where: str, done: dict[int, Any] | None = None
+    ) -> Arrays:
+        if not isinstance(items, tuple | list):
+            raise TypeError(f"{where} must be a tuple of arrays, got {type(items).__name__}")
+        done = {} if done is None else done
+        for i, item in enumerate(items):
+            if id(item) not in done:
+                name = f"array {i} of {where}" if " " in where else f"{where}[{i}]"
+                name = where if len(items) == 1 else name
+                done[id(item)] = as_array(item, name), item  # kept: its id must stay its own
+        self = super().__new__(cls, (done[id(item)][0] for item in items))
+        if not self:
+            raise ValueError(f"{where} is an empty tuple; pass at least one array")
+        lengths = {int(array.shape[0]) for array in self}
+        if len(lengths) > 1:
+            shapes = ", ".join(str(array.shape) for array in self)
+            raise ValueError(f"{where}: arrays must have one length, got shapes {shapes}")
+        if lengths == {0}:
+            raise ValueError(f"{where} has no rows; every worker needs at least one")
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # To a process of our own, whose copy nobody else can change: not to be checked again.
+        return _restored, (type(self), tuple(self))
+
+
+def _restored(kind: type[Arrays], items: tuple[Any, ...]) -> Arrays:
+    return tuple.__new__(kind, items)
+
+
 @dataclass(frozen=True)
 class Rows:
-    """Rows of arrays of equal length; ``rows`` says which (None: all of them)."""
+    """Rows of arrays of equal length; ``rows`` says which (None: all of them).
+
+    ``where`` is what messages call these data; ``columns`` the names of X's columns, if known.
+    """
 
     arrays: tuple[Any, ...]
     rows: IndexArray | None = None
     single: bool = False
+    where: str = field(default="data", compare=False)
+    columns: tuple[str, ...] | None = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.arrays, Arrays):
+            object.__setattr__(self, "arrays", Arrays(self.arrays, self.where))
+        if self.rows is not None:
+            own = as_row_numbers(self.rows, self.arrays[0].shape[0], self.where)
+            object.__setattr__(self, "rows", own)
 
     @property
     def size(self) -> int:
@@ -58,6 +111,8 @@ class Rows:
             return np.arange(self.size, dtype=np.int64) if self.rows is None else self.rows
         if isinstance(picked, Pick):
             picked = rng.integers(picked.stream, picked.size, self.size)
+        else:
+            picked = as_row_numbers(picked, self.size, self.where)
         return picked if self.rows is None else self.rows[picked]
 
     def take(self, picked: IndexArray | Pick | None = None) -> Any:
@@ -93,7 +148,11 @@ class Draw:
         """The objective on b fresh samples."""
         with user_code("draw"):
             batch = self.draw(rng.generator(stream), b)
-        return objective.on_batch(batch, b, x)
+        try:
+            return objective.on_batch(batch, b, x)
+        except (TypeError, ValueError) as error:
+            kind = TypeError if isinstance(error, TypeError) else ValueError
+            raise kind(f"worker {stream.worker}: {error}") from error
 
     whole = sample  # there is no more than a sample
 
@@ -162,6 +221,19 @@ class Dealt(Sequence[Rows]):
     rows: IndexArray
     bounds: IndexArray
     single: bool = False
+    columns: tuple[str, ...] | None = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.arrays, Arrays):
+            object.__setattr__(self, "arrays", Arrays(self.arrays, "data"))
+        rows = as_row_numbers(self.rows, self.arrays[0].shape[0], "data")
+        bounds = np.array(self.bounds)
+        if bounds.ndim != 1 or bounds.dtype.kind not in "iu" or bounds.size < 2:
+            raise TypeError(f"data: bounds must be whole numbers, two or more; got {bounds!r:.80}")
+        if bounds[0] < 0 or bounds[-1] > rows.size or (bounds[1:] <= bounds[:-1]).any():
+            raise ValueError(f"data: bounds must rise from 0 to {rows.size}, got {bounds!r:.80}")
+        object.__setattr__(self, "rows", rows)
+        object.__setattr__(self, "bounds", bounds.astype(np.int64))
 
     def __len__(self) -> int:
         return len(self.bounds) - 1
@@ -174,8 +246,10 @@ class Dealt(Sequence[Rows]):
         chosen = range(len(self))[key]
         if isinstance(chosen, range):
             return [self[worker] for worker in chosen]
+        shard = Rows(self.arrays, None, self.single, columns=self.columns)
         mine = self.rows[self.bounds[chosen] : self.bounds[chosen + 1]]
-        return Rows(self.arrays, mine, self.single)
+        object.__setattr__(shard, "rows", mine)  # checked already, and there may be a million
+        return shard
 
 
 OpenShard: TypeAlias = Rows | Draw | Nothing
@@ -198,7 +272,8 @@ def as_shards(data: Any, workers: int, seed: int) -> Sequence[Shard]:
     if isinstance(data, list):
         if not data:
             raise ValueError("data is an empty list; a list must hold one shard per worker")
-        return [_as_shard(item, f"data[{i}]") for i, item in enumerate(data)]
+        done: dict[int, Any] = {}  # shards of one data set share their arrays
+        return [_as_shard(item, f"data[{i}]", done) for i, item in enumerate(data)]
     whole = as_rows(data, "data")
     if whole.size < workers:
         raise ValueError(
@@ -207,7 +282,7 @@ def as_shards(data: Any, workers: int, seed: int) -> Sequence[Shard]:
         )
     hands = partition(whole.size, workers, seed)
     bounds = np.cumsum([0, *map(len, hands)])
-    return Dealt(whole.arrays, np.concatenate(hands), bounds, whole.single)
+    return Dealt(whole.arrays, np.concatenate(hands), bounds, whole.single, whole.columns)
 
 
 def distinct(shards: Sequence[Shard]) -> Sequence[Shard]:
@@ -222,37 +297,20 @@ def total_rows(shards: Sequence[Shard]) -> int | None:
 
 
 def fingerprint(shards: Sequence[Shard]) -> str:
-    """A short digest of what can be seen of the data: shapes, types, and a sample of the bytes."""
-    digest = hashlib.blake2b(digest_size=8)
-    seen: set[int] = set()
+    """A digest of all that can be seen of the data: who has which rows, and every number in them.
+
+    The same numbers in another memory order give the same digest. Of loaders and samplers only
+    the kind is seen.
+    """
+    digest = Digest()
+    if isinstance(shards, Dealt):
+        digest.add("Dealt", shards.rows, shards.bounds, *shards.arrays)
+        return digest.hex()
     for shard in distinct(shards):
-        digest.update(type(shard).__name__.encode())
-        digest.update(str(shard.size).encode())
-        for array in shard.arrays:
-            if id(array) not in seen:  # arrays shared by all shards count once
-                seen.add(id(array))
-                for part in parts(array):
-                    digest.update(f"{part.shape}{part.dtype}".encode())
-                    digest.update(_sample(part))
-    return digest.hexdigest()
-
-
-def parts(array: Any) -> list[np.ndarray[Any, Any]]:
-    """The plain arrays that an array or a CSR matrix is made of."""
-    if sparse.issparse(array):
-        return [array.indptr, array.indices, array.data]
-    return [array]
-
-
-def _sample(array: np.ndarray[Any, Any], blocks: int = 64, length: int = 4096) -> bytes:
-    """Up to ``blocks`` evenly spaced runs of elements: large arrays are not read whole."""
-    if array.dtype.hasobject:
-        return b""
-    flat = array.reshape(-1) if array.flags.c_contiguous else array.flat
-    if array.size <= blocks * length:
-        return np.ascontiguousarray(flat[:]).tobytes()
-    starts = np.linspace(0, array.size - length, blocks).astype(np.int64)
-    return b"".join(np.ascontiguousarray(flat[s : s + length]).tobytes() for s in starts)
+        digest.add(type(shard).__name__, str(shard.size), *shard.arrays)
+        if isinstance(shard, Rows) and shard.rows is not None:
+            digest.add(shard.rows)
+    return digest.hex()
 
 
 def _from_callable(data: Callable[..., Any], workers: int) -> Sequence[Shard]:
@@ -267,9 +325,9 @@ def _from_callable(data: Callable[..., Any], workers: int) -> Sequence[Shard]:
     )
 
 
-def _as_shard(item: Any, where: str) -> Shard:
+def _as_shard(item: Any, where: str, done: dict[int, Any]) -> Shard:
     if not callable(item):
-        return as_rows(item, where)
+        return as_rows(item, where, done)
     arity = _required_arguments(item)
     if arity == 2:
         return Draw(item)
@@ -284,35 +342,19 @@ def _required_arguments(function: Callable[..., Any]) -> int:
     return sum(p.kind in kinds and p.default is p.empty for p in parameters)
 
 
-def as_rows(data: Any, where: str) -> Rows:
+def as_rows(data: Any, where: str, done: dict[int, Any] | None = None) -> Rows:
     """Check and normalise an array, a sparse matrix, or a tuple of them."""
     single = not isinstance(data, tuple)
     items = (data,) if single else data
-    if not items:
-        raise ValueError(f"{where} is an empty tuple; pass at least one array")
-    names = [where if single else f"{where}[{i}]" for i in range(len(items))]
-    arrays = tuple(_array(item, name) for item, name in zip(items, names, strict=True))
-    lengths = {int(array.shape[0]) for array in arrays}
-    if len(lengths) > 1:
-        shapes = ", ".join(str(array.shape) for array in arrays)
-        raise ValueError(f"{where}: arrays must have one length, got shapes {shapes}")
-    if lengths == {0}:
-        raise ValueError(f"{where} has no rows; every worker needs at least one")
-    return Rows(arrays, None, single)
+    arrays = Arrays(items, where, done)
+    return Rows(arrays, None, single, where, _column_names(items[0]))
 
 
-def _array(item: Any, where: str) -> Any:
-    if isinstance(item, str | bytes):
-        raise TypeError(f"{where} must be an array, got {type(item).__name__} {item[:40]!r}")
-    array = item.tocsr() if sparse.issparse(item) else np.asarray(item)
-    if array.ndim == 0:
-        raise ValueError(f"{where} must have at least one dimension, got the scalar {item!r}")
-    if isinstance(array, np.ndarray) and not array.flags.forc:
-        array = np.ascontiguousarray(array)  # the same memory order, so the same bits, everywhere
-    for part in parts(array):
-        if part.dtype.kind in "fc" and part.size and not _everywhere(_not_nan, part):
-            raise ValueError(f"{where} contains NaN; remove or fill these entries first")
-    return array
+def _column_names(item: Any) -> tuple[str, ...] | None:
+    """Those of a data frame."""
+    if isinstance(item, np.ndarray) or not hasattr(item, "to_numpy"):
+        return None
+    return tuple(map(str, getattr(item, "columns", ()))) or None
 
 
 def _read_only(array: Any) -> Any:
@@ -323,20 +365,3 @@ def _read_only(array: Any) -> Any:
     view = array.view()
     view.flags.writeable = False
     return view
-
-
-def _not_nan(part: np.ndarray[Any, Any]) -> Any:
-    return part == part
-
-
-def all_finite(array: Any) -> bool:
-    """Whether no entry is NaN or infinite."""
-    return all(_everywhere(np.isfinite, part) for part in parts(array) if part.size)
-
-
-def _everywhere(
-    test: Callable[[Any], Any], array: np.ndarray[Any, Any], length: int = 1 << 20
-) -> bool:
-    """Whether the test holds for all entries, without a temporary as large as the data."""
-    step = max(1, length * len(array) // array.size)
-    return all(bool(test(array[s : s + step]).all()) for s in range(0, len(array), step))

@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Any, Protocol, runtime_checkable
 
 from desopt.data import Dealt, Shard
+from desopt.data.checks import refuse_width
 from desopt.objectives import LinearModel, ThreadCrew, WorkerData
 from desopt.participation import participants
 from desopt.types import Algorithm, Answer, FloatArray, Objective, ObjectiveError, Task, Together
@@ -72,6 +73,7 @@ class Job:
             return None
         if not isinstance(self.objective, LinearModel) or not isinstance(self.shards, Dealt):
             return None
+        self._check_width("all workers", self.shards)
         return ThreadCrew(self.objective, self.shards, self.seed, self.batch_size, threads)
 
     def total(self, x: FloatArray, worker: int) -> tuple[float, int]:
@@ -97,7 +99,13 @@ class Job:
     def _open(self, worker: int) -> WorkerData:
         """The worker's data bound to the objective; a loader runs here."""
         shard = self.shards[worker].open(self.objective, worker)
+        self._check_width(f"worker {worker}", [shard])
         return WorkerData(self.objective, shard, self.seed, worker, self.batch_size)
+
+    def _check_width(self, who: str, shards: Sequence[Shard]) -> None:
+        width = self.objective.dimension(shards)
+        if width not in (None, self.n):
+            refuse_width(who, width, self.n, getattr(shards[0], "columns", None))
 
 
 class Engine(Protocol):

@@ -11,6 +11,7 @@ import numpy as np
 from desopt import rng
 from desopt.kernels.steps import add_scaled, apply_row, apply_step, undo_row, undo_step
 from desopt.rng import Stream
+from desopt.samplers import as_step
 from desopt.types import BoolArray, FloatArray, IndexArray, LocalFunction, ObjectiveError, Step
 
 
@@ -57,7 +58,7 @@ class PointFunction(ABC):
 
     def peek(self, step: Step) -> float:
         self._undo()
-        index, change = step
+        index, change = as_step(*step, self.size)
         if index is None:
             if self._trial is None:
                 self._trial = np.empty_like(self._v)

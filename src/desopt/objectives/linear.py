@@ -11,7 +11,8 @@ lsvm   max(0, 1 - a)                 linear support vector machine
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, cast
@@ -19,7 +20,19 @@ from typing import Any, cast
 import numpy as np
 from scipy import sparse
 
-from desopt.data import Dealt, Loaders, Nothing, Pick, Rows, Shard, all_finite, as_rows, distinct
+from desopt.data import (
+    Arrays,
+    Dealt,
+    Loaders,
+    Nothing,
+    Pick,
+    Rows,
+    Shard,
+    all_finite,
+    as_rows,
+    distinct,
+)
+from desopt.data.checks import refuse_width
 from desopt.kernels import linear as kernels
 from desopt.kernels import two_point
 from desopt.kernels.gaussian import search_gaussian, values_around
@@ -31,6 +44,48 @@ from desopt.rng import Purpose, Stream
 from desopt.types import BoolArray, FloatArray, IndexArray
 
 LOSSES = {"lr": LR, "nsvm": NSVM, "lsvm": LSVM}
+
+
+class Table(Arrays):
+    """X as finite float64 and y as -1 and +1: nothing else ever gets to the kernels.
+
+    It is made of checked ``Arrays`` only; ``done`` holds what other shards share with this one.
+    """
+
+    def __new__(cls, arrays: Any, where: str, negative: float, done: dict[int, Any]) -> Table:
+        if not isinstance(arrays, Arrays):
+            raise TypeError(f"a table is made of checked Arrays, got {type(arrays).__name__}")
+        X, y = arrays
+        if id(X) not in done:
+            done[id(X)] = _as_float_matrix(X)
+            if not all_finite(done[id(X)]):  # only now: float64 holds less than longdouble
+                raise ValueError(
+                    f"{where}: X contains infinity, or numbers too large for float64; remove or "
+                    "replace these entries first"
+                )
+        if id(y) not in done:
+            done[id(y)] = np.where(y == negative, -1.0, 1.0)
+        return tuple.__new__(cls, (done[id(X)], done[id(y)]))
+
+    @cached_property
+    def layout(self) -> Dense | Csr:
+        """X as the kernels take it. There are no other layouts than these."""
+        X = self[0]
+        return Csr(X.indptr, X.indices, X.data) if sparse.issparse(X) else Dense(X)
+
+    def fits(self, where: str, *points: FloatArray) -> Table:
+        """The table, if the points have a number for each of its columns."""
+        n = self[0].shape[1]
+        for point in points:
+            if point.shape != (n,):
+                refuse_width(where, n, point.size)
+        return self
+
+
+def _table(arrays: tuple[Any, ...]) -> Table:
+    if not isinstance(arrays, Table):
+        raise TypeError("a linear model works on shards that went through its prepare() only")
+    return arrays
 
 
 @dataclass(frozen=True)
@@ -49,10 +104,11 @@ class LinearModel:
         return {"name": self.loss, "penalty": self.penalty}
 
     def dimension(self, shards: Sequence[Shard]) -> int | None:
-        widths = {shard.arrays[0].shape[1] for shard in distinct(shards) if shard.arrays}
-        if len(widths) > 1:
-            raise ValueError(f"data: shards have different numbers of columns: {sorted(widths)}")
-        return widths.pop() if widths else None
+        if isinstance(shards, Dealt):
+            return int(shards.arrays[0].shape[1])
+        having = {i: s for i, s in enumerate(distinct(shards)) if isinstance(s, Rows)}
+        _check_columns(having)
+        return next((int(shard.arrays[0].shape[1]) for shard in having.values()), None)
 
     def prepare(self, shards: Sequence[Shard], *, some: bool = False) -> Sequence[Shard]:
         """Arrays as the kernels want them, converted once and shared; labels as -1 and +1."""
@@ -61,29 +117,25 @@ class LinearModel:
         if isinstance(shards, Dealt):
             (whole,) = self.prepare([Rows(shards.arrays)], some=some)
             return replace(shards, arrays=whole.arrays, single=False)
-        with_arrays = [shard for shard in shards if shard.arrays]
-        for shard in with_arrays:
-            self._check_arrays(shard.arrays)
-        negative = _negative_label([shard.arrays[1] for shard in with_arrays], some)
+        with_arrays = [shard for shard in shards if isinstance(shard, Rows)]
+        for given in with_arrays:
+            self._check_arrays(given.arrays, given.where)
+        negative = _negative_label(with_arrays, some)
         done: dict[int, Any] = {}  # shards of one data set share their arrays, and go on doing so
         prepared: list[Shard] = []
         for shard in shards:
             if isinstance(shard, Nothing):
                 self.on_nothing(np.empty(0))
             if isinstance(shard, Rows):
-                X, y = shard.arrays
-                if id(X) not in done:
-                    done[id(X)] = _as_float_matrix(X)
-                if id(y) not in done:
-                    done[id(y)] = np.where(y == negative, -1.0, 1.0)
-                shard = replace(shard, arrays=(done[id(X)], done[id(y)]), single=False)
+                table = Table(shard.arrays, shard.where, negative, done)
+                shard = replace(shard, arrays=table, single=False)
             prepared.append(shard)
         return prepared
 
     def form(self, arrays: tuple[Any, ...]) -> tuple[Dense | Csr, FloatArray, int, float]:
         """Data and loss as the kernels take them."""
-        X, y = arrays
-        return _layout(X), y, LOSSES[self.loss], self.penalty
+        table = _table(arrays)
+        return table.layout, table[1], LOSSES[self.loss], self.penalty
 
     def on_rows(
         self, shard: Rows, picked: IndexArray | Pick | None, x: FloatArray
@@ -108,10 +160,10 @@ class LinearModel:
         stream: Stream,
     ) -> tuple[FloatArray, int]:
         """``Local.walk`` on the rows of a shard, in one call: all g_k, and how many were NaN."""
-        X, y = shard.arrays
+        table = _table(shard.arrays).fits(shard.where, at, moved)
         slopes = np.empty(scale.size)
         keys = stream.of(Purpose.BATCH).key(), stream.of(Purpose.NORMAL).key()
-        rows = _layout(X), *shard.members, y, batch_size
+        rows = table.layout, *shard.members, table[1], batch_size
         rest = scale, LOSSES[self.loss], self.penalty, radius, slopes, *keys
         if at is moved:
             nans = two_point.walk(*rows, at, *rest)
@@ -119,24 +171,24 @@ class LinearModel:
             nans = two_point.survey(*rows, at, moved, *rest)
         return slopes, int(nans)
 
-    def _check_arrays(self, arrays: tuple[Any, ...]) -> None:
+    def _check_arrays(self, arrays: tuple[Any, ...], where: str) -> None:
         shapes = [array.shape for array in arrays]
         if [len(shape) for shape in shapes] != [2, 1]:
             raise ValueError(
-                f"data for {self.loss!r} must be (X, y): a matrix and a vector of labels; "
+                f"{where}: data for {self.loss!r} must be (X, y): a matrix and a vector of labels; "
                 f"got {len(arrays)} array(s) of shape {', '.join(map(str, shapes))}"
             )
         if arrays[0].dtype.kind not in "fiub":
-            raise TypeError(f"data: X must hold real numbers, got dtype {arrays[0].dtype}")
+            raise TypeError(f"{where}: X must hold real numbers, got dtype {arrays[0].dtype}")
         if arrays[0].shape[1] == 0:
-            raise ValueError(f"data: X must have at least one column, got shape {shapes[0]}")
-        if not all_finite(arrays[0]):
-            raise ValueError("data: X contains infinity; remove or replace these entries first")
+            raise ValueError(f"{where}: X must have at least one column, got shape {shapes[0]}")
         if arrays[1].dtype.kind not in "fiub":
             raise TypeError(
-                f"data: labels must be numbers, got dtype {arrays[1].dtype}; "
+                f"{where}: labels must be numbers, got dtype {arrays[1].dtype}; "
                 "map them to -1 and +1 first"
             )
+        if not all_finite(arrays[1]):
+            raise ValueError(f"{where}: labels must be finite; map them to -1 and +1 first")
 
 
 class LinearFunction(PointFunction):
@@ -149,16 +201,17 @@ class LinearFunction(PointFunction):
         self, model: LinearModel, shard: Rows, picked: IndexArray | Pick | None, x: FloatArray
     ) -> None:
         super().__init__(x, shard.size if picked is None else picked.size)
+        self._table = _table(shard.arrays).fits(shard.where, x)
         self._shard, self._picked = shard, picked
         self._model = LOSSES[model.loss], model.penalty
         self._moved: tuple[IndexArray, FloatArray, FloatArray] | None = None
 
     @cached_property
     def _data(self) -> tuple[Dense | Csr, IndexArray, FloatArray]:
-        X, y = self._shard.arrays
-        return _layout(X), self._shard.numbers(self._picked), y
+        return self._table.layout, self._shard.numbers(self._picked), self._table[1]
 
     def at(self, x: FloatArray) -> float:
+        self._table.fits(self._shard.where, x)
         return float(kernels.objective_value(*self._data, x, *self._model))
 
     @property
@@ -188,9 +241,8 @@ class LinearFunction(PointFunction):
         accepted = np.empty(scale.size, np.bool_)
         key = stream.key()
         if isinstance(self._picked, Pick) and "_data" not in self.__dict__:
-            X, y = self._shard.arrays
             rows = *self._shard.members, self._picked.size, self._picked.stream.key()
-            layout = _layout(X)
+            layout, y = self._table.layout, self._table[1]
         else:
             layout, numbers, y = self._data
             rows = numbers, numbers.size, 0, key
@@ -215,6 +267,7 @@ class LinearFunction(PointFunction):
         return out
 
     def slope(self, u: FloatArray, radius: float) -> float:
+        self._table.fits(self._shard.where, u)
         found = two_point.slope(*self._data, self._here, u, *self._model, radius)
         self._estimated(1, int(found != found))
         return float(found)
@@ -239,40 +292,68 @@ class LinearFunction(PointFunction):
 
 def _as_float_matrix(X: Any) -> Any:
     """C-ordered or CSR float64, without a copy where it is so already."""
-    if sparse.issparse(X):
-        X = X.astype(np.float64, copy=False)
-        if X.indices.dtype != np.int32 and max(X.nnz, X.shape[1]) < 2**31:
-            # one type of index, one compilation; and half the memory
-            small = X.data, X.indices.astype(np.int32), X.indptr.astype(np.int32)
-            X = type(X)(small, shape=X.shape, copy=False)
-        return X
-    return np.ascontiguousarray(X, np.float64)
+    with np.errstate(over="ignore"):  # a number too large becomes infinite, and is refused
+        if sparse.issparse(X):
+            return X.astype(np.float64, copy=False)
+        return np.require(X, np.float64, ["C", "A"])
 
 
-def _layout(X: Any) -> Dense | Csr:
-    if sparse.issparse(X):
-        return Csr(X.indptr, X.indices, X.data)
-    return Dense(X)
+def _check_columns(shards: Mapping[int, Rows]) -> None:
+    """Refuse workers whose columns are not those of the others, as far as can be seen."""
+    widths = {worker: int(shard.arrays[0].shape[1]) for worker, shard in shards.items()}
+    names = {worker: shard.columns for worker, shard in shards.items() if shard.columns}
+    usual = Counter(widths.values()).most_common(1)[0][0] if widths else 0
+    like = next((worker for worker, width in widths.items() if width == usual), 0)
+    for worker, width in widths.items():
+        if width != usual:
+            lost = [repr(name) for name in names.get(like, ()) if name not in names.get(worker, ())]
+            without = f" (without {', '.join(lost[:8])})" if lost and worker in names else ""
+            raise ValueError(
+                f"data: worker {worker} has {width} columns{without}, worker {like} has {usual}; "
+                "every worker's data need the same columns in the same order"
+            )
+    first = next(iter(names), 0)
+    for worker, own in names.items():
+        for j, (name, other) in enumerate(zip(own, names[first], strict=True)):
+            if name != other:
+                raise ValueError(
+                    f"data: column {j} of worker {worker} is {name!r}, of worker {first} "
+                    f"{other!r}; every worker's data need the same columns in the same order"
+                )
 
 
-def _negative_label(labels: Sequence[Any], some: bool) -> float:
+def _negative_label(shards: Sequence[Rows], some: bool) -> float:
     """Which label stands for -1: the smaller of the two that occur.
 
     Where only some of the labels can be seen (a worker's loader, a drawn batch) one side may
     be missing, so these must be -1 and +1, or 0 and 1.
     """
-    values: set[float] = set()
-    for y in labels:
-        values.update(np.unique(y).tolist())
+    seen = {id(shard.arrays[1]): _different(shard.arrays[1]) for shard in shards}
+    values = set[float]().union(*seen.values())
     if values <= {-1, 1}:
         return -1.0
     if values <= {0, 1}:
         return 0.0
-    if len(values) != 2 or some:
-        shown = ", ".join(f"{value:g}" for value in sorted(values)[:6])
-        allowed = "-1 and +1, or 0 and 1" if some else "two-valued (-1/+1, 0/1 or any two numbers)"
+    if len(values) == 2 and not some:
+        return min(values)
+    where = shards[0].where if len(shards) == 1 else "data"
+    if not some and all(kind <= {-1, 1} or kind <= {0, 1} for kind in seen.values()):
+        odd = next(shard for shard in shards if 0 in seen[id(shard.arrays[1])])
         raise ValueError(
-            f"data: labels must be {allowed}; got {len(values)} different: {shown}"
-            f"{', ...' if len(values) > 6 else ''}. Make them binary first, e.g. y > {shown[:1]}"
+            f"{where}: labels are 0 and 1 in {odd.where}, but -1 and +1 in others; use -1 and +1 "
+            "everywhere"
         )
-    return min(values)
+    shown = ", ".join(f"{value:g}" for value in sorted(values)[:6])
+    allowed = "-1 and +1, or 0 and 1" if some else "two-valued (-1/+1, 0/1 or any two numbers)"
+    raise ValueError(
+        f"{where}: labels must be {allowed}; got {len(values)} different: {shown}"
+        f"{', ...' if len(values) > 6 else ''}. Make them binary first, e.g. y > {shown[:1]}"
+    )
+
+
+def _different(y: Any) -> set[float]:
+    """The different labels. Mostly there are two of them, which needs no sorting."""
+    ends = y.min(), y.max()
+    if ((y == ends[0]) | (y == ends[1])).all():
+        return {float(end) for end in ends}
+    return {float(value) for value in np.unique(y)}
