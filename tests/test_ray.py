@@ -18,6 +18,7 @@ import ray_cluster
 import desopt
 from desopt.algorithms import DES
 from desopt.data import as_shards
+from desopt.data.shards import as_writeable
 from desopt.engines import Job, actor, messages
 from desopt.engines.memory import separate
 from desopt.objectives.functions import PythonObjective
@@ -186,7 +187,7 @@ def test_without_ray_the_error_says_how_to_install_it() -> None:
 def test_arrays_of_the_store_look_like_ours(order: Any) -> None:
     array = np.arange(12.0).reshape(3, 4).copy(order=order)
     array.flags.writeable = False
-    seen = actor._writeable(array)
+    seen = as_writeable(array)
     assert seen.flags.writeable
     assert np.shares_memory(seen, array)
     assert seen.strides == array.strides

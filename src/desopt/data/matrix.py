@@ -43,7 +43,7 @@ def suited(X: Matrix, n: int = 0) -> Matrix:
 def unit_rows(X: Matrix) -> Matrix:
     """Rows scaled to length 1; rows of zeros stay."""
     if not sparse.issparse(X):
-        lengths = np.sqrt(np.einsum("ij,ij->i", X, X))[:, None]
+        lengths = np.sqrt(np.add.reduce(X * X, axis=1))[:, None]
         return X / np.where(lengths > 0, lengths, 1.0)
     squares = np.zeros(X.data.size + 1)
     np.multiply(X.data, X.data, out=squares[:-1])

@@ -365,3 +365,25 @@ def _read_only(array: Any) -> Any:
     view = array.view()
     view.flags.writeable = False
     return view
+
+
+class _Memory:
+    """An array's memory, said to be writeable."""
+
+    def __init__(self, array: np.ndarray[Any, Any]) -> None:
+        self._array = array  # what is pointed to must stay
+        address, _read_only = array.__array_interface__["data"]
+        self.__array_interface__: dict[str, Any] = {
+            **array.__array_interface__, "data": (address, False),
+        }  # fmt: skip
+
+
+def as_writeable(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The same memory as if it were writeable, for compiled code, which does not write to data.
+
+    numba takes read-only arrays, and memory maps, for another type and would compile every
+    kernel again.
+    """
+    return (
+        array if type(array) is np.ndarray and array.flags.writeable else np.asarray(_Memory(array))
+    )

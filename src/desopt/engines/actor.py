@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
-import numpy as np
-
+from desopt.data.shards import as_writeable
 from desopt.engines import messages
 from desopt.engines.base import Job
 from desopt.engines.memory import Array, join
@@ -38,7 +36,7 @@ class Group:
         """
         try:
             self._part = part
-            data = join(shards, [_writeable(array) for array in arrays[cut:]])
+            data = join(shards, [as_writeable(array) for array in arrays[cut:]])
             self._job = replace(join(code, arrays[:cut]), shards=data)
             self._replica = Replica(self._job.algorithm, self._job.n, self._job.workers, run)
         except Exception as error:
@@ -75,23 +73,3 @@ class Group:
         except Exception as error:
             replies = [messages.pack_error(error)]
         return messages.pack_list(replies)
-
-
-class _Memory:
-    """An array's memory, said to be writeable."""
-
-    def __init__(self, array: Array) -> None:
-        self._array = array  # what is pointed to must stay
-        address, _read_only = array.__array_interface__["data"]
-        self.__array_interface__: dict[str, Any] = {
-            **array.__array_interface__, "data": (address, False),
-        }  # fmt: skip
-
-
-def _writeable(array: Array) -> Array:
-    """The same memory as if it were the process's own.
-
-    numba takes read-only arrays for another type and would compile every kernel again. Kernels
-    do not write to data, and functions of the user get read-only views or copies of them.
-    """
-    return np.asarray(_Memory(array))

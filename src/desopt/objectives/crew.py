@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from desopt.data import Dealt
+from desopt.data.checks import refuse_width
 from desopt.kernels import crew as kernels
 from desopt.kernels.crew import LIMIT, LOW, PATIENCE, TICKET, Board, Found, X
 from desopt.objectives.linear import LinearModel
@@ -53,7 +54,9 @@ class ThreadCrew:
         gaussian: bool,
     ) -> Iterator[Searched]:
         self._prepare((scale.size, l, gaussian), len(workers))
-        board, x = self._board, np.ascontiguousarray(x)
+        board, x = self._board, np.ascontiguousarray(x, np.float64)
+        if x.shape != (self._shards.arrays[0].shape[1],):  # the kernel reads it by its address
+            refuse_width("the task", self._shards.arrays[0].shape[1], x.size)
         rows = Stream(self._seed, stream.round, 0, 0, Purpose.BATCH)
         board.state[X] = x.ctypes.data
         board.scale[:] = scale

@@ -33,6 +33,7 @@ from desopt.data import (
     distinct,
 )
 from desopt.data.checks import refuse_width
+from desopt.data.shards import as_writeable
 from desopt.kernels import linear as kernels
 from desopt.kernels import two_point
 from desopt.kernels.gaussian import search_gaussian, values_around
@@ -71,7 +72,9 @@ class Table(Arrays):
     def layout(self) -> Dense | Csr:
         """X as the kernels take it. There are no other layouts than these."""
         X = self[0]
-        return Csr(X.indptr, X.indices, X.data) if sparse.issparse(X) else Dense(X)
+        if sparse.issparse(X):
+            return Csr(*map(as_writeable, (X.indptr, X.indices, X.data)))
+        return Dense(as_writeable(X))
 
     def fits(self, where: str, *points: FloatArray) -> Table:
         """The table, if the points have a number for each of its columns."""
