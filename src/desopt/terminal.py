@@ -32,7 +32,7 @@ class Stderr:
         return False
 
 
-def warn(message: str, category: type[Warning], stacklevel: int = 1) -> None:
+def warn(message: str, category: type[Warning] = UserWarning, stacklevel: int = 1) -> None:
     """``warnings.warn``; a warning that cannot be shown does not end the run."""
     try:
         warnings.warn(message, category, stacklevel + 1)
