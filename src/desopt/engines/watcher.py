@@ -59,13 +59,17 @@ def _open_terminal() -> None:
 
 
 def _signals() -> int:
-    """Signals as bytes in a pipe, whatever the parent had ignored or blocked; its end to read."""
+    """Signals as bytes in a pipe, whatever the parent does with SIGCHLD; its end to read.
+
+    Those that the parent ignores and that would end us stay ignored, here and in the command.
+    """
     reader, writer = os.pipe()
     os.set_blocking(reader, False)
     os.set_blocking(writer, False)
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    for number in (signal.SIGCHLD, signal.SIGCONT, *_END):
-        signal.signal(number, lambda *_: None)
+    ends = (number for number in _END if signal.getsignal(number) is not signal.SIG_IGN)
+    for number in (signal.SIGCHLD, signal.SIGCONT, *ends):
+        signal.signal(number, lambda *_: None)  # the default again in the command
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     return reader
 
@@ -78,8 +82,6 @@ def _start(command: list[str]) -> int:
         return child
     try:
         os.setsid()
-        for number in (signal.SIGCHLD, signal.SIGCONT, *_END):
-            signal.signal(number, signal.SIG_DFL)
         _prctl(_PARENT_DEATH, signal.SIGKILL)
         if os.getppid() == watcher:
             os.execv(command[0], command)
