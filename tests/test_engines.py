@@ -379,8 +379,8 @@ def test_process_that_dies_in_mid_round_is_replaced(tmp_path: Path, jobs: int) -
 def test_processes_killed_between_rounds_are_replaced(victims: int) -> None:
     def kill(row: desopt.Row) -> None:
         if row["round"] == 1:
-            for process in psutil.Process().children()[:victims]:
-                process.kill()
+            for watcher in psutil.Process().children()[:victims]:
+                watcher.children()[0].kill()
 
     with pytest.warns(RuntimeWarning, match="signal 9") as caught:
         result = run(least_squares, SHARDS, engine="processes", jobs=2, callbacks=[kill])
@@ -462,7 +462,8 @@ def test_data_are_in_memory_once() -> None:
         seen: list[Any] = []
 
         def look(row: desopt.Row) -> None:
-            processes = psutil.Process().children()
+            watchers = psutil.Process().children()
+            processes = [process for watcher in watchers for process in watcher.children()]
             seen[:] = [process.memory_full_info() for process in processes]
 
         run(

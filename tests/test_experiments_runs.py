@@ -96,7 +96,7 @@ def test_kill_loses_only_what_runs(tmp_path: Path) -> None:
     first = suite(study, "--out", out, "--jobs", 2)
     wait_for(out, 2)
     family = psutil.Process(first.pid).children(recursive=True)
-    assert len(family) == 2
+    assert len(family) == 4  # each of two has a watcher
     first.send_signal(signal.SIGKILL)
     first.communicate(timeout=60)
     _, alive = psutil.wait_procs(family, timeout=20)
@@ -149,8 +149,8 @@ def test_a_process_that_dies_is_replaced(tmp_path: Path) -> None:
     study, out = study_of(tmp_path, 3, 600), tmp_path / "out"
     running = suite(study, "--out", out, "--jobs", 1)
     wait_for(out, 1)
-    (child,) = psutil.Process(running.pid).children(recursive=True)
-    child.kill()
+    (watcher,) = psutil.Process(running.pid).children()
+    watcher.children()[0].kill()
     finish(running)
     assert_true(results(out), 3)
 
@@ -201,7 +201,7 @@ def test_what_is_missing_is_said_at_once(tmp_path: Path) -> None:
 def test_a_process_that_cannot_start_is_no_fault_of_the_cases(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("desopt.experiments.processes._BOOT", "raise SystemExit(3)")
+    monkeypatch.setattr("desopt.experiments.processes._MAIN", "raise SystemExit(3)")
     with pytest.raises(RuntimeError, match=r"cannot start.*exit code 3"):
         studies.run(studies.from_toml(study_of(tmp_path, 4, 2)), tmp_path / "out", 2)
     assert results(tmp_path / "out") == []

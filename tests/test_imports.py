@@ -13,7 +13,7 @@ PACKAGE = Path(desopt.__file__).parent
 
 # From the bottom up. A module may import from its own layer and from those below it.
 LAYERS = (
-    ("_version", "types", "bits", "jit", "parallel", "rng"),
+    ("_version", "types", "bits", "jit", "parallel", "rng", "terminal"),
     ("kernels",),
     ("samplers", "data", "participation"),
     ("objectives",),

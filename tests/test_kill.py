@@ -229,7 +229,7 @@ def test_fifty_kills_at_random_moments(folder: Path, undisturbed: dict[str, str]
 @pytest.mark.parametrize("engine", ["processes", "hang"])
 def test_killed_parent_leaves_no_process_and_no_shared_memory(tmp_path: Path, engine: str) -> None:
     with started(tmp_path, engine, tmp_path / "j") as child:
-        processes = child.children(2)
+        processes = child.children(4)  # each of two has a watcher
         assert child.wait_for("round" if engine == "processes" else "round 1 begins")
         everybody = [psutil.Process(child.popen.pid), *processes]
         paths = {entry.path for process in everybody for entry in process.memory_maps()}
@@ -263,7 +263,7 @@ def test_interrupted_run_resumes(
             assert child.wait_for("round")
             time.sleep(0.1 * rng.random())
             processes = interrupt(child)
-        assert len(processes) == (2 if engine == "processes" else 0)
+        assert len(processes) == (4 if engine == "processes" else 0)  # each of two has a watcher
         assert not psutil.wait_procs(processes, timeout=10)[1]
         assert "Interrupted: interrupted after round" in child.errors.read_text()
         assert child.popen.returncode not in (0, None)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import numbers
 import os
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from desopt.data import Shard
 from desopt.objectives import LOSSES, LinearModel, PythonObjective
 from desopt.rng import MAX_DIMENSION
 from desopt.samplers import CustomSampler, Sampler
+from desopt.terminal import warn
 from desopt.theory import MAX_MOMENTUM
 from desopt.types import Algorithm, FloatArray, Objective, TheoryWarning, check_name
 
@@ -112,7 +112,7 @@ def fits_aggregate(algorithm: Algorithm, aggregate: str, n: int) -> None:
     sampler = getattr(algorithm, "sampler", None)
     draws = getattr(sampler, "l", 2 * n) * getattr(algorithm, "iterations", 1)
     if draws < 2 * n:
-        warnings.warn(
+        warn(
             f"aggregate={aggregate!r} with {draws} draws of {n} coordinates a round: most workers "
             "leave most coordinates alone, so that the step is 0 there; use more iterations, a "
             "larger mixture, or method='des'",
@@ -199,7 +199,7 @@ def warn_outside_theory(algorithm: Algorithm, batch_size: int | None, rounds: in
 
 
 def _outside(what: str, covered: str) -> None:
-    warnings.warn(
+    warn(
         f"{what} is outside the theory, which covers {covered}; the run goes on",
         TheoryWarning,
         stacklevel=4,

@@ -22,7 +22,6 @@ import json
 import os
 import struct
 import time
-import warnings
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -32,6 +31,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from desopt.history import Row
+from desopt.terminal import warn
 from desopt.types import Answer, FloatArray, JournalError, State
 
 try:
@@ -257,7 +257,7 @@ def _records(
                 continue
         _check_torn(data, at, path, len(contents.rows))
         contents.torn = True
-        warnings.warn(
+        warn(
             f"{path}: the last record is incomplete ({len(data) - at} bytes after round "
             f"{len(contents.rows)}) and is dropped; that round will be computed again",
             RuntimeWarning,

@@ -6,7 +6,6 @@ import math
 import os
 import platform
 import time
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +28,7 @@ from desopt.progress import ProgressBar
 from desopt.rng import MAX_ITERATIONS, MAX_ROUNDS, SERVER, STREAM_VERSION
 from desopt.samplers import Sampler
 from desopt.stopping import Callback, Schedule, Status, Stopping
+from desopt.terminal import warn
 from desopt.types import Algorithm, Answer, EngineError, FloatArray, JournalError, Objective, Task
 
 
@@ -407,7 +407,7 @@ class _Run:
         nans = int(last["nans"])
         if nans:
             message += f"; {nans} values were NaN and counted as rejected steps"
-            warnings.warn(f"fun returned NaN {nans} times", RuntimeWarning, stacklevel=4)
+            warn(f"fun returned NaN {nans} times", RuntimeWarning, stacklevel=4)
         fun = self.history[-1]["loss"] if self.history else self.initial
         return Result(
             x=state.x,

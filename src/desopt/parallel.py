@@ -9,6 +9,16 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from typing import TypeVar
 
+#: Libraries that take all cores unless a variable says how many; the first group looks at
+#: OMP_NUM_THREADS where its own is missing. PyTorch looks at OpenMP's and MKL's.
+_LIKE_OPENMP = (
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "BLIS_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+)
+_OTHERS = ("OMP_NUM_THREADS", "VECLIB_MAXIMUM_THREADS", "NUMBA_NUM_THREADS")
+
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -16,6 +26,17 @@ R = TypeVar("R")
 def cores() -> int:
     """The cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def thread_limits(processes: int) -> dict[str, str]:
+    """Variables that give each of so many processes its share of the cores.
+
+    What the user's environment says already is left alone.
+    """
+    told = bool(os.environ.get("OMP_NUM_THREADS"))
+    names = _OTHERS if told else _LIKE_OPENMP + _OTHERS
+    share = str(max(1, cores() // processes))
+    return {name: share for name in names if not os.environ.get(name)}
 
 
 def in_chunks(work: Callable[[list[T]], list[R]], items: Iterable[T], size: int) -> Iterator[R]:

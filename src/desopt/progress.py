@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
-import sys
 from types import TracebackType
-from typing import Any
+from typing import IO, Any, cast
 
 from desopt.history import Row
+from desopt.terminal import Stderr
 
 
 class ProgressBar:
     """A bar on stderr; ``show=None`` shows it on a terminal only."""
 
     def __init__(self, label: str, rounds: int, done: int, show: bool | None) -> None:
-        self._shown = sys.stderr.isatty() if show is None else show
+        self._shown = Stderr().isatty() if show is None else show
         self._label, self._rounds, self._done = label, rounds, done
         self._bar: Any = None
         self._loss = math.nan
@@ -39,7 +39,7 @@ class ProgressBar:
                 TextColumn("{task.fields[rate]} rounds/s"),
                 TimeElapsedColumn(),
                 TimeRemainingColumn(),
-                console=Console(stderr=True),
+                console=Console(file=cast(IO[str], Stderr())),
             )
             self._bar.start()
             self._task = self._bar.add_task(

@@ -6,6 +6,7 @@ An error is one line on stderr that says what to do; ``--debug`` shows the trace
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from typing import Annotated, Any
@@ -90,6 +91,7 @@ def _one_line(error: BaseException) -> str:
 def main() -> None:
     """Run the command: exit code 2 for bad usage, 1 for a failure, 130 for Ctrl-C."""
     warnings.showwarning = _warn
+    _open_terminal()
     try:
         code = typer.main.get_command(app).main(prog_name="desopt", standalone_mode=False)
         if code == 130:  # typer's word for Ctrl-C
@@ -103,6 +105,13 @@ def main() -> None:
             raise
         code = _fail(f"{_one_line(error)} (--debug shows where)", 1)
     sys.exit(code)
+
+
+def _open_terminal() -> None:
+    """What is closed is None in Python, and the next file that is opened would take its place."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
 
 
 def _warn(message: Warning | str, *_where: Any, **_more: Any) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from typing import Any
+from typing import IO, Any, cast
+
+from desopt.terminal import Stderr
 
 PATIENCE = 2.0
 
@@ -15,7 +16,7 @@ class Bar:
     def __init__(self, label: str, total: float) -> None:
         self._label, self._total, self._done = label, total or None, 0.0
         self._began = time.monotonic()
-        self._shown = sys.stderr.isatty()
+        self._shown = Stderr().isatty()
         self._bar: Any = None
 
     def update(self, amount: float) -> None:
@@ -34,7 +35,7 @@ class Bar:
             progress.BarColumn(),
             progress.TaskProgressColumn(),
             progress.TimeRemainingColumn(),
-            console=Console(stderr=True),
+            console=Console(file=cast(IO[str], Stderr())),
             transient=True,
         )
         self._bar.start()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import os
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,6 +17,7 @@ from desopt.data import cache, formats, libsvm
 from desopt.data.matrix import Matrix, density, suited, unit_rows
 from desopt.data.twins import TWINS, VERSION, generate
 from desopt.rng import Purpose, Stream
+from desopt.terminal import warn
 from desopt.types import BoolArray, FloatArray, IndexArray
 
 # Twins with fewer entries are made in less than a second.
@@ -125,7 +125,7 @@ def load(
     path = find(name, data_dir)
     X, labels = _parsed(path, known, label)
     if known is not None and (X.shape[0], X.shape[1]) != (known.rows, known.n):
-        warnings.warn(
+        warn(
             f"{path} holds {X.shape[0]:,} rows of {X.shape[1]:,} numbers, but {name} has "
             f"{known.rows:,} of {known.n:,}; it may be cut short or another file",
             stacklevel=2,

@@ -3,40 +3,54 @@
 from __future__ import annotations
 
 import os
-import threading
+import sys
+from contextlib import suppress
 from dataclasses import replace
-from multiprocessing.connection import Connection
 
-from desopt.engines import messages
+from desopt.engines import channel, messages
 from desopt.engines.base import Job
 from desopt.engines.memory import attach, shared_floats
 from desopt.types import FloatArray, Task
 
 
-def main(connection_fd: int, life_fd: int, arrays_fd: int, buffer_fd: int) -> None:
-    """Serve requests until the engine hangs up."""
-    threading.Thread(target=_die_with_parent, args=(life_fd,), daemon=True).start()
-    connection = Connection(connection_fd)
+def main(connection: int, job_fd: int, buffer_fd: int) -> None:
+    """Serve requests until the engine hangs up; then, or when fun calls sys.exit, end at once.
+
+    The connection is a bare number: it is open until the process is dead, so that the engine
+    does not see it closed before it can be told the exit code.
+    """
+    code = 0
     try:
-        job: Job = attach(connection.recv_bytes(), arrays_fd)
+        with suppress(EOFError, OSError):  # the engine is gone
+            _serve_all(connection, job_fd, buffer_fd)
+    except SystemExit as stop:
+        code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+        if isinstance(stop.code, str):
+            print(stop.code, file=sys.stderr)
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(AttributeError, OSError, ValueError):
+            stream.flush()
+    os._exit(code & 0xFF)
+
+
+def _serve_all(connection: int, job_fd: int, buffer_fd: int) -> None:
+    try:
+        job: Job = attach(job_fd)
         slots = job.workers if job.handover else 0
         buffer = shared_floats(buffer_fd, (1 + slots, job.n))
     except Exception as error:
-        connection.send_bytes(messages.pack_error(error))
+        channel.write(connection, messages.pack_error(error))
         return
-    connection.send_bytes(messages.READY)
+    channel.write(connection, messages.READY)
     x = buffer[0]
     x.flags.writeable = False
     while True:
-        try:
-            request = connection.recv_bytes()
-        except (EOFError, OSError):
-            return
+        request = channel.read(connection)
         try:
             reply = _serve(job, request, x, buffer[1:])
         except Exception as error:
             reply = messages.pack_error(error)
-        connection.send_bytes(reply)
+        channel.write(connection, reply)
 
 
 def _serve(job: Job, request: bytes, x: FloatArray, points: FloatArray) -> bytes:
@@ -48,9 +62,3 @@ def _serve(job: Job, request: bytes, x: FloatArray, points: FloatArray) -> bytes
         points[worker] = answer.point
         answer = replace(answer, point=points[worker])
     return messages.pack_answer(answer)
-
-
-def _die_with_parent(life_fd: int) -> None:
-    """Nobody holds the other end any more: the parent is gone, however it went."""
-    os.read(life_fd, 1)
-    os._exit(1)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from functools import partial
 from typing import Any
 
 import cloudpickle
 
-from desopt.data import distinct
+from desopt.data import Dealt, Nothing, distinct
 from desopt.engines import ENGINES, Engine, Job
 from desopt.parallel import cores
+from desopt.samplers import CustomSampler
 from desopt.types import FloatArray, check_name
 
 _VERBS = ("start", "round", "repeated", "totals", "close")
@@ -44,22 +47,54 @@ def choose(
 def _pick(
     job: Job, x0: FloatArray, rounds: int, jobs: int, timeout: float | None
 ) -> tuple[str, str]:
-    if job.objective.compiled:
+    if _safe_in_threads(job):
         return "threads", "compiled objective"
     if timeout is not None:
         return "processes", "round_timeout needs a process that can be ended"
     if jobs == 1:
         return "serial", "one core or one worker"
+    if not sys.executable:
+        return "serial", "processes need sys.executable, which is empty"
     try:
         cloudpickle.dumps(
             (job.objective, job.algorithm, [s for s in distinct(job.shards) if not s.arrays])
         )
     except Exception as error:
         return "serial", f"fun or data cannot be sent to a process ({error})"
-    seconds = job.time_of_a_value(x0)
-    round_seconds = seconds * job.algorithm.iterations * job.workers  # type: ignore[attr-defined]
-    saved = rounds * (round_seconds * (1 - 1 / jobs) - _ROUND) - _START
-    each = f"fun takes {seconds * 1e3:.3g} ms"
+    seconds, what = _time_of_a_part(job, x0)
+    saved = rounds * (seconds * job.workers * (1 - 1 / jobs) - _ROUND) - _START
     if saved > 0:
-        return "processes", f"{each}, {jobs} processes save about {saved:.3g} s"
-    return "serial", f"{each}, too little for processes to pay"
+        return "processes", f"{what}, {jobs} processes save about {saved:.3g} s"
+    return "serial", f"{what}, too little for processes to pay"
+
+
+def _safe_in_threads(job: Job) -> bool:
+    """Whether no function of the user's would be called by several threads at once.
+
+    An objective that says it is compiled is taken at its word.
+    """
+    if not job.objective.compiled:
+        return False
+    if not isinstance(job.shards, Dealt) and not all(
+        shard.arrays or isinstance(shard, Nothing) for shard in distinct(job.shards)
+    ):
+        return False
+    sampler = getattr(job.algorithm, "sampler", None)
+    return _ours(job.algorithm) and (sampler is None or _ours(sampler))
+
+
+def _ours(part: object) -> bool:
+    return type(part).__module__.startswith("desopt.") and not isinstance(part, CustomSampler)
+
+
+def _time_of_a_part(job: Job, x0: FloatArray) -> tuple[float, str]:
+    """Seconds of one worker's part of a round, and how that is known."""
+    iterations = getattr(job.algorithm, "iterations", None)
+    if iterations is not None:
+        seconds = job.time_of_a_value(x0)
+        return seconds * iterations, f"fun takes {seconds * 1e3:.3g} ms"
+    task = job.algorithm.plan(job.algorithm.init(x0))
+    began = time.perf_counter()
+    job.work(task, 0)
+    seconds = time.perf_counter() - began
+    return seconds, f"a worker takes {seconds * 1e3:.3g} ms a round"

@@ -11,6 +11,7 @@ import io
 import mmap
 import os
 import pickle
+import struct
 import tempfile
 from collections.abc import Sequence
 from typing import Any, TypeAlias
@@ -18,6 +19,7 @@ from typing import Any, TypeAlias
 import cloudpickle
 import numpy as np
 
+from desopt.engines.watched import above_terminal
 from desopt.types import FloatArray
 
 Array: TypeAlias = np.ndarray[Any, Any]
@@ -25,17 +27,22 @@ Array: TypeAlias = np.ndarray[Any, Any]
 #: Arrays from this size on are shared instead of copied into every process.
 SHARE_FROM = 1 << 14
 _ALIGN = 64
+_LENGTH = struct.Struct("<Q")
 
 
 def anonymous_file(size: int) -> int:
     """A file descriptor for ``size`` bytes that has no name."""
-    if hasattr(os, "memfd_create"):
-        fd = os.memfd_create("desopt")
-    else:
-        with tempfile.TemporaryFile() as file:
-            fd = os.dup(file.fileno())
+    with _nameless() as file:
+        fd = above_terminal(file.fileno())
     os.ftruncate(fd, max(size, 1))
     return fd
+
+
+def _nameless() -> Any:
+    try:
+        return os.fdopen(os.memfd_create("desopt"), "wb")
+    except (AttributeError, OSError):  # there is no such call here, or it is not allowed
+        return tempfile.TemporaryFile()
 
 
 def shared_floats(fd: int, shape: tuple[int, ...]) -> FloatArray:
@@ -84,34 +91,34 @@ def join(message: bytes, arrays: Sequence[Array]) -> Any:
     return _Unpickler(io.BytesIO(message), arrays).load()
 
 
-def share(value: Any) -> tuple[bytes, int]:
-    """Bytes for a pipe to a process of our own, and the file with the large arrays."""
+def share(value: Any) -> int:
+    """A file for processes of our own: the large arrays, and a message that tells the rest."""
     message, arrays = separate(value)
-    fd = anonymous_file(sum(map(_padded, arrays)))
-    places = []
+    places, end = [], _LENGTH.size
+    for array in arrays:
+        order = "C" if array.flags.c_contiguous else "F"
+        offset = -(-end // _ALIGN) * _ALIGN
+        places.append((offset, array.dtype.str, array.shape, order))
+        end = offset + array.nbytes
+    message = pickle.dumps((message, places))
+    fd = anonymous_file(end + len(message))
     with mmap.mmap(fd, 0) as memory:
-        offset = 0
-        for array in arrays:
-            order = "C" if array.flags.c_contiguous else "F"
+        _LENGTH.pack_into(memory, 0, len(message))
+        memory[end:] = message
+        for array, (offset, _, _, order) in zip(arrays, places, strict=True):
             target = np.frombuffer(memory, array.dtype, array.size, offset)
             target[:] = array.reshape(-1, order=order)  # type: ignore[call-overload]
             del target  # the map cannot be closed while an array looks into it
-            places.append((offset, array.dtype.str, array.shape, order))
-            offset += _padded(array)
-    return pickle.dumps((message, places)), fd
+    return fd
 
 
-def attach(message: bytes, fd: int) -> Any:
+def attach(fd: int) -> Any:
     """The other side of ``share``."""
     # Private: pages are shared until a process writes to them, and then only its own.
     memory = mmap.mmap(fd, 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
-    message, places = pickle.loads(message)
+    message, places = pickle.loads(memory[-_LENGTH.unpack_from(memory)[0] :])
     arrays = [
         np.frombuffer(memory, dtype, int(np.prod(shape)), offset).reshape(shape, order=order)
         for offset, dtype, shape, order in places
     ]
     return join(message, arrays)
-
-
-def _padded(array: Array) -> int:
-    return -(-array.nbytes // _ALIGN) * _ALIGN

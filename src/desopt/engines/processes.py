@@ -3,46 +3,47 @@
 The processes are spawned, not forked, and do not import the user's script again: functions
 travel by cloudpickle, so that those of a notebook work too, and no ``__main__`` guard is
 needed. Data are in shared memory once. A process that dies or hangs is replaced, and its work
-done again: same inputs, same bits.
+done again: same inputs, same bits. Each has a watcher, so that nothing that it starts
+outlives it or this process.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import signal
-import socket
+import select
 import subprocess
-import sys
 import time
-import warnings
 from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from multiprocessing.connection import Connection, wait
 
 from desopt.engines import messages
 from desopt.engines.base import Job
+from desopt.engines.channel import Channel
 from desopt.engines.memory import anonymous_file, share, shared_floats
-from desopt.parallel import cores
+from desopt.engines.watched import Watched, python, socket_pair
+from desopt.parallel import cores, thread_limits
+from desopt.terminal import warn
 from desopt.types import Answer, EngineError, FloatArray, Task
 
-_BOOT = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from desopt.engines.child import main; main(*map(int, sys.argv[2:]))"
-)
+_MAIN = "from desopt.engines.child import main; main(*map(int, sys.argv[1:]))"
 #: Seconds for a process to import the package and unpack the job.
 _START_LIMIT = 120.0
 
 
 @dataclass(eq=False)
 class _Process:
-    popen: subprocess.Popen[bytes]
-    connection: Connection
+    watched: Watched
+    channel: Channel
+    deadline: float | None
     ready: bool = False
     worker: int | None = None
-    deadline: float | None = None
+
+    def receive(self) -> tuple[list[bytes], bool]:
+        """What has come, and whether nothing more will: it has ended, or hung up."""
+        ended = self.watched.ended  # first: what it said before is there then
+        return self.channel.receive(), ended or self.channel.closed
 
 
 class Processes:
@@ -68,21 +69,15 @@ class Processes:
     def start(self, job: Job) -> None:
         self._job = job
         self.repeated = 0
-        try:
-            self._message, arrays_fd = share(job)
-        except Exception as error:
-            raise TypeError(
-                f"fun, setup, sampler or a loader cannot be sent to a process: {error}. Make what "
-                "cannot be sent in setup(), or use engine='threads' or 'serial'"
-            ) from error
-        slots = job.workers if job.handover else 0
-        buffer_fd = anonymous_file(8 * job.n * (1 + slots))
-        life_read, life_write = os.pipe()
-        self._fds = [arrays_fd, buffer_fd, life_read, life_write]
-        self._inherited = [life_read, arrays_fd, buffer_fd]
-        self._buffer = shared_floats(buffer_fd, (1 + slots, job.n))
-        for _ in range(min(self.jobs, job.workers)):
-            self._processes.append(self._spawn())
+        count = min(self.jobs, job.workers)
+        self._environment = os.environ | thread_limits(count)
+        with _resources():
+            self._fds.append(self._shared())
+            slots = job.workers if job.handover else 0
+            self._fds.append(anonymous_file(8 * job.n * (1 + slots)))
+            self._buffer = shared_floats(self._fds[1], (1 + slots, job.n))
+            for _ in range(count):
+                self._processes.append(self._spawn())
 
     def round(self, task: Task) -> list[Answer]:
         self._buffer[0] = task.x
@@ -112,11 +107,11 @@ class Processes:
 
     def close(self) -> None:
         for process in self._processes:
-            self._end(process)
-        self._processes.clear()
-        for fd in self._fds:
-            os.close(fd)
-        self._fds = []
+            process.watched.stop()
+        while self._processes:
+            self._end(self._processes.pop())
+        while self._fds:
+            os.close(self._fds.pop())
 
     def _serve(self, requests: dict[int, bytes], keep: Callable[[int, bytes], None]) -> int:
         """Give out the requests, one per process at a time, until all have a reply.
@@ -131,19 +126,19 @@ class Processes:
                 if process.ready and process.worker is None and waiting:
                     self._send(process, waiting.popleft(), requests)
             for process in self._wait():
-                try:
-                    message = process.connection.recv_bytes()
-                except (EOFError, OSError):
+                replies, over = process.receive()
+                for message in replies:
+                    if message[:1] == messages.ERROR:
+                        raise messages.unpack_error(message)
+                    if message == messages.READY:
+                        process.ready, process.deadline = True, None
+                        self._failed_starts = 0
+                    elif process.worker is not None:
+                        keep(process.worker, message)
+                        process.worker = process.deadline = None
+                        left -= 1
+                if over:
                     self._replace(process, "died", waiting, failures)
-                    continue
-                if message[:1] == messages.ERROR:
-                    raise messages.unpack_error(message)
-                if message == messages.READY:
-                    process.ready, process.deadline = True, None
-                elif process.worker is not None:
-                    keep(process.worker, message)
-                    process.worker = process.deadline = None
-                    left -= 1
             now = time.monotonic()
             for process in list(self._processes):
                 if process.deadline is not None and now > process.deadline:
@@ -153,30 +148,42 @@ class Processes:
     def _send(self, process: _Process, worker: int, requests: dict[int, bytes]) -> None:
         process.worker = worker
         process.deadline = None if self.timeout is None else time.monotonic() + self.timeout
-        with suppress(OSError):  # it died while idle; the wait that follows sees that
-            process.connection.send_bytes(requests[worker])
+        process.channel.send(requests[worker])
 
     def _wait(self) -> list[_Process]:
         """Processes with something to read, or none once a deadline has passed."""
         deadlines = [p.deadline for p in self._processes if p.deadline is not None]
         limit = max(0.0, min(deadlines) - time.monotonic()) + 0.001 if deadlines else None
-        by_connection = {p.connection: p for p in self._processes}
-        return [by_connection[c] for c in wait(list(by_connection), limit)]  # type: ignore[index]
+        events, by_fd = select.poll(), {}
+        for process in self._processes:
+            more = select.POLLOUT if process.channel.more else 0
+            for end, mask in (
+                (process.channel, select.POLLIN | more),
+                (process.watched, select.POLLIN),
+            ):
+                events.register(end, mask)
+                by_fd[end.fileno()] = process
+        found: dict[_Process, None] = {}
+        for fd, mask in events.poll(None if limit is None else 1000 * limit):
+            if mask & select.POLLOUT:
+                by_fd[fd].channel.flush()
+            if mask & ~select.POLLOUT:
+                found[by_fd[fd]] = None
+        return list(found)
 
     def _replace(
         self, process: _Process, how: str, waiting: deque[int], failures: dict[int, int]
     ) -> None:
         """Put a new process in the place of one that died or hangs; its work is done again."""
-        self._end(process)
-        code = process.popen.returncode
-        exit_text = f"signal {-code}" if code and code < 0 else f"exit code {code}"
+        code = self._end(process)
+        exit_text = f"signal {-code}" if code < 0 else f"exit code {code}"
         reason = how if how != "died" else f"died ({exit_text})"
         worker = process.worker
         if not process.ready:
             self._failed_starts += 1
             if self._failed_starts >= self.attempts:
                 raise EngineError(
-                    f"process {process.popen.pid} {reason} before it was ready, as "
+                    f"process {process.watched.pid} {reason} before it was ready, as "
                     f"{self._failed_starts} did; its output on the terminal says why"
                 )
         if worker is not None:
@@ -187,34 +194,54 @@ class Processes:
                     f"worker {worker}: its process {reason} in {failures[worker]} attempts of "
                     f"{self.attempts}; the run stops here and can be resumed from its journal"
                 )
-        warnings.warn(
-            f"process {process.popen.pid} {reason}; it was replaced"
+        warn(
+            f"process {process.watched.pid} {reason}; it was replaced"
             + ("" if worker is None else f" and the work of worker {worker} is done again"),
             RuntimeWarning,
             stacklevel=2,
         )
-        self._processes[self._processes.index(process)] = self._spawn()
+        with _resources():
+            self._processes[self._processes.index(process)] = self._spawn()
+
+    def _shared(self) -> int:
+        """The job, in a file for all processes."""
+        try:
+            return share(self._job)
+        except OSError:
+            raise
+        except Exception as error:
+            raise TypeError(
+                f"fun, setup, sampler or a loader cannot be sent to a process: {error}. Make what "
+                "cannot be sent in setup(), or use engine='threads' or 'serial'"
+            ) from error
 
     def _spawn(self) -> _Process:
-        ours, theirs = socket.socketpair()
-        with theirs:
-            fds = [theirs.fileno(), *self._inherited]
-            popen = subprocess.Popen(
-                [sys.executable, "-c", _BOOT, json.dumps(sys.path), *map(str, fds)],
-                pass_fds=fds,
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,  # Ctrl-C is for the parent alone
-            )
-        process = _Process(popen, Connection(ours.detach()))
-        process.deadline = time.monotonic() + _START_LIMIT
-        with suppress(OSError):  # it died already; the first wait sees that
-            process.connection.send_bytes(self._message)
-        return process
+        ours, theirs = socket_pair()
+        try:
+            with theirs:
+                fds = [theirs.fileno(), *self._fds]
+                command = [*python(_MAIN), *map(str, fds)]
+                nothing = subprocess.DEVNULL
+                watched = Watched(command, fds, stdin=nothing, env=self._environment)
+        except BaseException:
+            ours.close()
+            raise
+        return _Process(watched, Channel(ours), time.monotonic() + _START_LIMIT)
 
     @staticmethod
-    def _end(process: _Process) -> None:
-        """Kill the process and whatever it started."""
-        with suppress(ProcessLookupError):
-            os.killpg(process.popen.pid, signal.SIGKILL)
-        process.popen.wait()
-        process.connection.close()
+    def _end(process: _Process) -> int:
+        """End the process and whatever it started; its exit code."""
+        process.channel.close()
+        return process.watched.wait()
+
+
+@contextmanager
+def _resources() -> Iterator[None]:
+    """Say what may be missing where the system refuses a process, a file or memory."""
+    try:
+        yield
+    except OSError as error:
+        raise EngineError(
+            f"a process cannot be started: {error}; use fewer jobs, or raise the limits of "
+            "processes and open files (ulimit -u, ulimit -n)"
+        ) from error

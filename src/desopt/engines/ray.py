@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import secrets
 import time
-import warnings
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -27,6 +26,7 @@ from desopt.engines.base import Job
 from desopt.engines.cluster import Store, connect, node_of_each_cpu
 from desopt.engines.memory import SHARE_FROM, Array, separate
 from desopt.server import Server
+from desopt.terminal import warn
 from desopt.types import Answer, EngineError, FloatArray, Task
 
 #: Seconds for an actor to start, import the package and fetch its data.
@@ -245,7 +245,7 @@ class Ray:
         """Put a new actor in the place of one that is lost or hangs; its work is done again."""
         members = self._members[group]
         names = ", ".join([*map(str, members[:5]), *["..."][: len(members) > 5]])
-        warnings.warn(
+        warn(
             f"the actor of worker{'s' * (len(members) > 1)} {names} {reason}; it was replaced and "
             "what it was doing is done again",
             RuntimeWarning,

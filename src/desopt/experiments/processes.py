@@ -5,17 +5,14 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
+from desopt.engines.watched import Watched, python
 from desopt.experiments.cases import Case
 
-_BOOT = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from desopt.experiments.worker import main; main(*sys.argv[2:])"
-)
+_MAIN = "from desopt.experiments.worker import main; main(*sys.argv[1:])"
 # One thread each: the cases are what runs in parallel.
 _ONE_THREAD = {
     f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL", "NUMBA", "VECLIB")
@@ -27,16 +24,15 @@ class ProcessDied(RuntimeError):
 
 
 class WorkerProcess:
-    """A process of our own. It ends when this one does, however this one does."""
+    """A process of our own. It ends when this one does, with all that it has started."""
 
     def __init__(self, data_dir: str | None = None) -> None:
-        arguments = [json.dumps(sys.path), *([data_dir] if data_dir else [])]
-        self._popen = subprocess.Popen(
-            [sys.executable, "-c", _BOOT, *arguments],
+        self._watched = Watched(
+            [*python(_MAIN), *([data_dir] if data_dir else [])],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8",
             env={**os.environ, **_ONE_THREAD},
-            start_new_session=True,  # Ctrl-C is for the parent alone
         )  # fmt: skip
+        self._popen = self._watched.popen
         self.machine = ""
 
     def run(self, case: Case) -> dict[str, Any]:
@@ -60,7 +56,7 @@ class WorkerProcess:
         assert self._popen.stdout is not None
         line = self._popen.stdout.readline()
         if not line.endswith("\n"):
-            code = self._popen.wait()
+            code = self._watched.wait()
             how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
             raise ProcessDied(f"the process ended {how}; was it killed, or out of memory?")
         answer: dict[str, Any] = json.loads(line)
@@ -68,12 +64,11 @@ class WorkerProcess:
 
     def kill(self) -> None:
         """End it now; whoever waits for its answer gets ``ProcessDied``."""
-        self._popen.kill()
+        self._watched.stop()
 
     def close(self) -> None:
         """End it and let its pipes go; for the thread that talks to it."""
-        self._popen.kill()
-        self._popen.wait()
+        self._watched.wait()
         for pipe in (self._popen.stdin, self._popen.stdout):
             with suppress(OSError):  # there may be something that it did not read
                 if pipe is not None:

@@ -1,0 +1,197 @@
+"""The main program of a watcher: it stands between this process and one that runs user code.
+
+It starts the command as its only child and ends it, with everything that came of it, as soon as
+the process that asked for this is gone, asks for it, or the command ends by itself. It knows of
+the end of its parent by the parent's number, not by a pipe: whoever was forked there may hold
+the other end. On Linux it is the subreaper of all that the command starts: a program that turns
+itself into a daemon becomes its child instead of that of init, so nobody gets away. It has one
+thread, so the kernel kills the command when the watcher dies, however it does.
+
+Started as ``watcher.py PARENT CONTROL FD,... COMMAND ...``. To the socket CONTROL it writes two
+numbers: the command's process, and its exit code once all are dead. The end of what it reads
+there means: end everything. The other file descriptors are the command's.
+
+Nothing but the standard library, and little of it: there is one watcher for each process.
+"""
+
+import os
+import select
+import signal
+import struct
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+NUMBER = struct.Struct("<i")
+
+_SUBREAPER, _PARENT_DEATH = 36, 1
+#: Seconds for the family to die; what takes longer hangs in the kernel, or belongs to root.
+_LAST_LIMIT = 10.0
+#: Seconds between looks at who the parent is, where no signal tells.
+_LOOK = 1.0
+_END = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+
+
+def main(parent: int, control: int, fds: list[int], command: list[str]) -> None:
+    """Start the command, watch over it, and say how it ended."""
+    _open_terminal()
+    signals = _signals()
+    os.set_inheritable(control, False)
+    _prctl(_SUBREAPER, 1)
+    # SIGCONT, not SIGKILL: it only wakes us up, also where somebody has stopped us. It comes
+    # when the *thread* that started us ends, too; then there is nothing to do.
+    _prctl(_PARENT_DEATH, signal.SIGCONT)
+    child = _start(command)
+    _let_go(fds)
+    _say(control, child)
+    code = _watch(parent, control, signals, child)
+    code = _end_family(child, code)
+    _say(control, code)
+    os._exit(0)
+
+
+def _open_terminal() -> None:
+    """0, 1 and 2 are open: else the command would write its messages into its first file."""
+    while (fd := os.open(os.devnull, os.O_RDWR)) < 3:
+        os.set_inheritable(fd, True)
+    os.close(fd)
+
+
+def _signals() -> int:
+    """Signals as bytes in a pipe, whatever the parent does with SIGCHLD; its end to read.
+
+    Those that the parent ignores and that would end us stay ignored, here and in the command.
+    """
+    reader, writer = os.pipe()
+    os.set_blocking(reader, False)
+    os.set_blocking(writer, False)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    ends = (number for number in _END if signal.getsignal(number) is not signal.SIG_IGN)
+    for number in (signal.SIGCHLD, signal.SIGCONT, *ends):
+        signal.signal(number, lambda *_: None)  # the default again in the command
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    return reader
+
+
+def _start(command: list[str]) -> int:
+    """The command, in a session of its own: its signals to a group do not reach us."""
+    watcher = os.getpid()
+    child = os.fork()
+    if child:
+        return child
+    try:
+        os.setsid()
+        _prctl(_PARENT_DEATH, signal.SIGKILL)
+        if os.getppid() == watcher:
+            os.execv(command[0], command)
+    except OSError as error:
+        os.write(2, f"{command[0]}: {error}\n".encode(errors="replace"))
+    finally:
+        os._exit(127)
+
+
+def _let_go(fds: list[int]) -> None:
+    """Close what is the command's, so that others see when it is closed there."""
+    for fd in fds:
+        os.close(fd)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nothing, 0)
+    os.dup2(nothing, 1)
+    os.close(nothing)
+
+
+def _watch(parent: int, control: int, signals: int, child: int) -> int | None:
+    """Wait until it is time to end; the child's exit code if it has ended."""
+    events = select.poll()
+    events.register(control, select.POLLIN)
+    events.register(signals, select.POLLIN)
+    while True:
+        code = _reap(child)
+        if code is not None or os.getppid() != parent:
+            return code
+        for fd, _ in events.poll(1000 * _LOOK):
+            if fd == control or set(_END).intersection(os.read(signals, 512)):
+                return _reap(child)
+
+
+def _reap(child: int) -> int | None:
+    """Take leave of all that are dead; the child's exit code if it is among them."""
+    code = None
+    try:
+        while True:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                return code
+            if pid == child:
+                code = os.waitstatus_to_exitcode(status)
+    except ChildProcessError:
+        return code
+
+
+def _end_family(child: int, code: int | None) -> int:
+    """Kill until nobody is left: while we look, somebody may start another one."""
+    limit, pause = time.monotonic() + _LAST_LIMIT, 0.001
+    while True:
+        family = _family() if sys.platform == "linux" else None
+        if family is None:
+            _kill(os.killpg, child)
+        else:
+            for pid in family:
+                _kill(os.kill, pid)
+        ended = _reap(child)
+        code = code if ended is None else ended
+        if (code is not None and not family) or time.monotonic() > limit:
+            return -signal.SIGKILL if code is None else code
+        time.sleep(pause)
+        pause = min(2 * pause, 0.1)
+
+
+def _family() -> list[int] | None:
+    """All that descend from this process; None where the system does not say."""
+    children: dict[int, list[int]] = {}
+    try:
+        if os.readlink("/proc/self") != str(os.getpid()):
+            return None  # it counts the processes of another container
+        for name in os.listdir("/proc"):
+            if name.isdigit():
+                children.setdefault(_parent(name), []).append(int(name))
+    except OSError:
+        return None
+    family = [os.getpid()]
+    for pid in family:  # grows while we go through it
+        family += children.get(pid, ())
+    return family[1:]
+
+
+def _parent(name: str) -> int:
+    try:
+        with open(f"/proc/{name}/stat", "rb") as file:
+            # The name of the program may contain anything, also parentheses.
+            return int(file.read().rpartition(b")")[2].split()[1])
+    except OSError:  # it has just ended
+        return 0
+
+
+def _kill(how: Callable[[int, int], None], number: int) -> None:
+    with suppress(OSError):  # gone, or not ours to kill
+        how(number, signal.SIGKILL)
+
+
+def _say(control: int, number: int) -> None:
+    with suppress(OSError):  # nobody listens any more
+        os.write(control, NUMBER.pack(number))
+
+
+def _prctl(option: int, value: int) -> None:
+    """Ask Linux; the pipes and groups that others have must do where it cannot be asked."""
+    if sys.platform == "linux":
+        with suppress(ImportError, OSError, AttributeError):
+            import ctypes
+
+            ctypes.CDLL(None).prctl(option, ctypes.c_ulong(value), 0, 0, 0)
+
+
+if __name__ == "__main__":
+    _parent_pid, _control, _fds, *_command = sys.argv[1:]
+    main(int(_parent_pid), int(_control), [int(fd) for fd in _fds.split(",") if fd], _command)
