@@ -75,11 +75,13 @@ def _print_claims(claims: Sequence[Claim]) -> None:
     from rich.box import SIMPLE
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     if not claims:
         return
     colours = {"holds": "green", "does not hold": "red", "not enough data": "dim"}
     table = Table("claim of the paper", "verdict", "numbers", box=SIMPLE)
     for claim in claims:
-        table.add_row(claim.text, f"[{colours[claim.verdict]}]{claim.verdict}[/]", claim.numbers)
+        verdict = Text(claim.verdict, colours[claim.verdict])
+        table.add_row(claim.text, verdict, Text(claim.numbers))  # a name may look like markup
     Console().print(table)

@@ -8,12 +8,15 @@ from pathlib import Path
 
 from desopt.experiments.cases import FIELDS
 from desopt.experiments.store import Outcome
+from desopt.experiments.text import printable
 from desopt.report import names
+from desopt.report.files import write_text
 from desopt.report.select import Series, Study, best_steps, richest
 
 #: Of the settings, those that are not shown as such: they name the instance, or count the runs.
 NAMING = ("data", "problem", "method", "run")
 MISSING = "\N{EN DASH}"
+MESSAGE = 500  # characters of one that are shown
 
 
 @dataclass(frozen=True)
@@ -142,7 +145,8 @@ def failures(study: Study) -> Table:
     found: dict[str, list[str]] = {}
     for o in study.outcomes:
         if o.status != "done":
-            found.setdefault(o.message, []).append(o.case.label)
+            message = " ".join(o.message.split())
+            found.setdefault(message[:MESSAGE], []).append(o.case.label)
     rows = [
         [message, f"{len(cases)}", "; ".join(cases[:3]) + ("; ..." if len(cases) > 3 else "")]
         for message, cases in found.items()
@@ -162,7 +166,7 @@ def write_latex(table: Table, folder: Path) -> Path:
         lines.append(" & ".join(cells) + r" \\")
     lines += [r"\bottomrule", r"\end{tabular}"]
     path = folder / f"{table.name}.tex"
-    path.write_text("\n".join([f"% {table.caption}", *lines, ""]), encoding="utf-8")
+    write_text(path, "\n".join([f"% {table.caption}", *lines, ""]))
     return path
 
 
@@ -170,7 +174,13 @@ def _latex_row(cells: Iterable[str]) -> str:
     return " & ".join(map(_latex, cells)) + r" \\"
 
 
+_LATEX = {c: f"\\{c}" for c in "&%$#_{}"} | {
+    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+    "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", '"': r"\textquotedbl{}",
+    "[": "{[}", "*": "{*}",  # after the end of a line they would be its arguments
+    MISSING: "--",
+}  # fmt: skip
+
+
 def _latex(text: str) -> str:
-    special = {c: f"\\{c}" for c in "&%$#_{}"} | {"\\": r"\textbackslash{}", MISSING: "--"}
-    special |= {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-    return "".join(special.get(c, c) for c in text)
+    return "".join(_LATEX.get(c, c) for c in printable(text))

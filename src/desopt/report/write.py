@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import html
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from desopt.experiments.text import printable
 from desopt.report import figures, names, page, tables
 from desopt.report.claims import judge
+from desopt.report.files import write_text
 from desopt.report.select import Study
 from desopt.report.verdicts import Claim, departures
 
@@ -47,7 +51,7 @@ def write(
         paths += [tables.write_latex(table, out) for table in tables.tables(study)]
     if "html" in formats:
         target = out / "index.html"
-        target.write_text(page.render(study, claims, plans, drawn), encoding="utf-8")
+        write_text(target, page.render(study, claims, plans, drawn))
         paths.insert(0, target)
     return Written(claims, departed, paths)
 
@@ -63,15 +67,17 @@ def _write_claims(claims: Sequence[Claim], departed: str, out: Path) -> list[Pat
     """For a README and for programs."""
     if not claims:
         return []
-    lines = [f"Not at the paper's settings: {departed}.", ""] if departed else []
+    lines = [f"Not at the paper's settings: {_markdown(departed)}.", ""] if departed else []
     lines += ["| claim | verdict | numbers |", "|---|---|---|"]
     lines += [f"| {c.text} | {c.verdict} | {_markdown(c.numbers)} |" for c in claims]
     text, data = out / "claims.md", out / "claims.json"
-    text.write_text("\n".join([*lines, ""]), encoding="utf-8")
+    write_text(text, "\n".join([*lines, ""]))
     rows = json.dumps([asdict(c) for c in claims], indent=1, ensure_ascii=False)
-    data.write_text(rows + "\n", encoding="utf-8")
+    write_text(data, rows + "\n")
     return [text, data]
 
 
 def _markdown(text: str) -> str:
-    return text.replace("|", "\\|").replace("<", "&lt;")
+    """Text of a cell: no markup, no HTML, no link, whatever the names in it look like."""
+    marked = re.sub(r"([\\`*_~|\[\]]|:(?=//))", r"\\\1", html.escape(text, quote=False))
+    return printable(marked)
