@@ -43,6 +43,7 @@ def test_every_field_decides_the_id() -> None:
         "problem": "nsvm",
         "method": "des",
         "rows": 9,
+        "digest": "ab",
         "budget": 1.0,
     }
     cases = [CASE]

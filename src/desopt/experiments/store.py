@@ -7,7 +7,7 @@ import math
 import os
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +16,15 @@ from typing import Any
 import numpy as np
 
 from desopt.experiments.cases import FIELDS, Case, from_mapping
-from desopt.experiments.schema import FORMAT, OF_ITEM, OUTCOMES, SCHEMA
+from desopt.experiments.schema import (
+    CHOSEN,
+    CURVES,
+    DISGUISE,
+    FORMAT,
+    MIGRATION,
+    OUTCOMES,
+    SCHEMA,
+)
 from desopt.types import FloatArray
 
 FILE = "results.sqlite"
@@ -108,11 +116,15 @@ class Store:
             self._connection.execute("PRAGMA synchronous = NORMAL")
             self._connection.execute("PRAGMA foreign_keys = ON")
             with self.transaction():
-                if self._format() == 0:
-                    for statement in SCHEMA.split(";"):
-                        self._connection.execute(statement)
-        if (found := self._format()) != FORMAT:
+                self._execute({0: SCHEMA, 1: MIGRATION}.get(self._format(), ""))
+        found = self._format()
+        if found not in (1, FORMAT):
             raise sqlite3.DatabaseError(f"its format is {found}, this desopt knows {FORMAT}")
+        self._execute(DISGUISE if found == 1 else "")
+
+    def _execute(self, statements: str) -> None:
+        for statement in statements.split(";"):
+            self._connection.execute(statement)
 
     def _format(self) -> int:
         return int(self._connection.execute("PRAGMA user_version").fetchone()[0])
@@ -129,7 +141,7 @@ class Store:
                 raise
             self._connection.execute("COMMIT")
 
-    def query(self, sql: str, values: Sequence[Any] = ()) -> list[sqlite3.Row]:
+    def query(self, sql: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> list[sqlite3.Row]:
         with self._lock:
             return self._connection.execute(sql, values).fetchall()
 
@@ -148,17 +160,34 @@ class Store:
 
     # Writing.
 
+    def define(
+        self, items: Mapping[str, Iterable[Case]], keep: Callable[[str, Case, bool], bool]
+    ) -> None:
+        """Enter the cases of these items. Those that are there are the study's if
+        ``keep(item, case, whether it is now)`` says so; their results stay in any case.
+        """
+        update = "UPDATE members SET current = ? WHERE item = ? AND case_key = ?"
+        with self.transaction():
+            keys = self.keys()
+            for item, case, current in self.members():
+                kept = keep(item, case, current)
+                self._connection.execute(update, [kept, item, keys[case.id]])
+            self._add(items)
+
     def add(self, items: Mapping[str, Iterable[Case]]) -> None:
-        """Enter the cases of these items, unless they are there already."""
+        """Enter the cases of these items as the study's, unless they are already."""
+        with self.transaction():
+            self._add(items)
+
+    def _add(self, items: Mapping[str, Iterable[Case]]) -> None:
         marks = ", ".join("?" * (len(FIELDS) + 1))
         insert = f"INSERT OR IGNORE INTO cases (id, {', '.join(FIELDS)}) VALUES ({marks})"
-        member = "INSERT OR IGNORE INTO members SELECT ?, key FROM cases WHERE id = ?"
-        with self.transaction():
-            for item, cases in items.items():
-                for case in cases:
-                    values = [getattr(case, name) for name in FIELDS]
-                    self._connection.execute(insert, [case.id, *values])
-                    self._connection.execute(member, [item, case.id])
+        member = "INSERT OR REPLACE INTO members SELECT ?, key, 1 FROM cases WHERE id = ?"
+        for item, cases in items.items():
+            for case in cases:
+                values = [getattr(case, name) for name in FIELDS]
+                self._connection.execute(insert, [case.id, *values])
+                self._connection.execute(member, [item, case.id])
 
     def note(self, name: str, value: str) -> None:
         """A line of provenance about the whole file; a later one of this name replaces it."""
@@ -197,30 +226,32 @@ class Store:
         """Provenance of the whole file: what was asked for, and by which version."""
         return {row["name"]: row["value"] for row in self.query("SELECT * FROM about")}
 
-    def items(self) -> list[Item]:
+    def items(self, everything: bool = False) -> list[Item]:
         """The items of the study, with the number of their cases."""
         rows = self.query(
             "SELECT item AS name, COUNT(*) AS cases, COUNT(status = 'done' OR NULL) AS done, "
             "COUNT(status = 'failed' OR NULL) AS failed "
-            "FROM members LEFT JOIN results USING (case_key) GROUP BY item ORDER BY item"
+            "FROM members LEFT JOIN results USING (case_key) WHERE current >= ? "
+            "GROUP BY item ORDER BY item",
+            [not everything],
         )
         return [Item(**dict(row)) for row in rows]
 
-    def cases(self, item: str | None = None) -> list[Case]:
-        """All cases, finished or not."""
-        sql = "SELECT * FROM cases c" + (OF_ITEM if item else "") + " ORDER BY key"
-        return [from_mapping(dict(row)) for row in self.query(sql, [item] if item else [])]
+    def cases(self, item: str | None = None, everything: bool = False) -> list[Case]:
+        """The cases of the study, finished or not; ``everything``: former ones as well."""
+        chosen = {"item": item, "least": not everything}
+        return [self._case(row) for row in self.query("SELECT * FROM cases c" + CHOSEN, chosen)]
 
-    def read(self, item: str | None = None) -> list[Outcome]:
-        """What is finished, of this item or of all, in the order the cases were entered."""
-        of_item, values = (OF_ITEM, [item]) if item else ("", [])
+    def read(self, item: str | None = None, everything: bool = False) -> list[Outcome]:
+        """What is finished, of this item or of all, in the order the cases were entered.
+
+        ``everything``: also cases that are no longer the study's, or were run on other data.
+        """
+        chosen = {"item": item, "least": not everything}
         self._connection.execute("BEGIN")  # one moment of the file for both queries
         try:
-            outcomes = self.query(f"{OUTCOMES}{of_item} ORDER BY c.key", values)
-            rows = self.query(
-                f"SELECT v.*, c.key FROM curves v JOIN cases c ON c.id = v.case_id{of_item} "
-                "ORDER BY c.key, v.round", values,
-            )  # fmt: skip
+            outcomes = self.query(OUTCOMES + CHOSEN, chosen)
+            rows = self.query(f"{CURVES}{CHOSEN}, p.round", chosen)
         finally:
             self._connection.execute("COMMIT")
         points: dict[int, list[sqlite3.Row]] = {}
@@ -228,27 +259,45 @@ class Store:
             points.setdefault(row["key"], []).append(row)
         return [_outcome(row, points.get(row["key"], [])) for row in outcomes]
 
+    def finished(self) -> int:
+        """How many results there are, of the study as it is now or not."""
+        return int(self.query("SELECT COUNT(*) AS found FROM results")[0]["found"])
+
+    def members(self) -> list[tuple[str, Case, bool]]:
+        """Items, their cases, and whether these are the study's as it was last run."""
+        rows = self.query("SELECT * FROM members JOIN cases ON key = case_key")
+        return [(row["item"], self._case(row), bool(row["current"])) for row in rows]
+
     def timings(self) -> list[tuple[Case, float]]:
         """The seconds that every case took that is done, evaluation included."""
         sql = (
             "SELECT c.*, r.wall_seconds AS took FROM results r JOIN cases c ON c.key = r.case_key "
             "WHERE r.status = 'done'"
         )
-        return [(from_mapping(dict(row)), row["took"]) for row in self.query(sql)]
+        return [(self._case(row), row["took"]) for row in self.query(sql)]
+
+    def _case(self, row: sqlite3.Row) -> Case:
+        return from_mapping(dict(row))
 
     def snapshot(self, path: str | os.PathLike[str]) -> None:
         """A copy as it is at this moment, in one file, also while others write."""
         Path(path).unlink(missing_ok=True)
         self.query("VACUUM INTO ?", [os.fspath(path)])
 
-    def to_csv(self, folder: str | os.PathLike[str]) -> list[Path]:
-        """cases.csv, one line per case with its settings and how it ended; and points.csv."""
+    def to_csv(
+        self, folder: str | os.PathLike[str], ids: Container[str] | None = None
+    ) -> list[Path]:
+        """cases.csv, one line per case with its settings and how it ended; and points.csv.
+
+        Of the cases with these ids; without them, of all that are there.
+        """
         target = Path(folder)
         target.mkdir(parents=True, exist_ok=True)
         items: dict[str, list[str]] = {}
         for row in self.query("SELECT id, item FROM members JOIN cases ON key = case_key"):
             items.setdefault(row["id"], []).append(row["item"])
-        outcomes = self.read()
+        everything = self.read(everything=True)
+        outcomes = [o for o in everything if ids is None or o.case.id in ids]
         plain = [name for name in Outcome.__dataclass_fields__ if name not in ("case", "curve")]
         named = ["rounds_done" if name == "rounds" else name for name in plain]
         with _table(target / "cases.csv", ["id", "items", *FIELDS, *named]) as cases:

@@ -19,7 +19,7 @@ from desopt.types import check_name
 
 #: Keys that are lists of the values of a field of ``Case``, and the fields.
 _LISTS = {"data": "data", "problems": "problem", "methods": "method"}
-_GRIDS = tuple(name for name in FIELDS if name not in (*_LISTS.values(), "run"))
+_GRIDS = tuple(name for name in FIELDS if name not in (*_LISTS.values(), "run", "digest"))
 _KEYS = (*_LISTS, *_GRIDS, "runs", "seeds")
 _DEFAULTS: Mapping[str, Any] = {"step_size": 1.0, "iterations": 100, "runs": 1}
 

@@ -14,7 +14,7 @@ from desopt.report.files import write_text
 from desopt.report.select import Series, Study, best_steps, richest
 
 #: Of the settings, those that are not shown as such: they name the instance, or count the runs.
-NAMING = ("data", "problem", "method", "run")
+NAMING = ("data", "digest", "problem", "method", "run")
 MISSING = "\N{EN DASH}"
 MESSAGE = 500  # characters of one that are shown
 
@@ -134,6 +134,9 @@ def provenance(study: Study) -> Table:
         ["processor time", f"{sum(o.cpu_seconds for o in done) / 3600:.2f} hours"],
     ]
     rows += [[name, value] for name, value in study.about.items()]
+    digests = {o.case.data: o.case.digest for o in done}
+    for data in names.in_order(digests, names.DATA):
+        rows.append([f"digest of {names.data(data, False)}", digests[data] or "not known"])
     for item in study.progress:
         failed = f", {item.failed} failed" if item.failed else ""
         rows.append([names.item(item.name), f"{item.done:,} of {item.cases:,} cases done{failed}"])
