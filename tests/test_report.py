@@ -19,8 +19,9 @@ from fake_results import ENDS, case, curves, outcome, sweep, write
 from scipy.stats import spearmanr
 
 from desopt.cli.app import main
+from desopt.experiments import files
 from desopt.experiments.store import Store
-from desopt.report import claims, drawing, figures, files, packing, page, select, tables, verdicts
+from desopt.report import claims, drawing, figures, packing, page, select, tables, verdicts
 from desopt.report import write as writing
 from desopt.report.select import Study, read_study, summarise
 

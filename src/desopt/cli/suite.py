@@ -121,6 +121,7 @@ def _csv(study: Study, folder: Path, data_dir: str | None, everything: bool) -> 
 def _run(study: Study, folder: Path, jobs: int, data_dir: str | None, retry: bool) -> None:
     from desopt.experiments import study as studies
     from desopt.experiments.display import Display
+    from desopt.experiments.text import printable
 
     try:
         with Display(jobs) as display:
@@ -131,5 +132,5 @@ def _run(study: Study, folder: Path, jobs: int, data_dir: str | None, retry: boo
     typer.echo(f"{status.done} of {status.total} cases are done: {folder}")
     if status.failed:
         count = f"{status.failed} of {status.total} cases failed"
-        raise RuntimeError(f"{count}: {status.why}; --retry tries them again")
+        raise RuntimeError(f"{count}: {printable(status.why)}; --retry tries them again")
     typer.echo(f"see them with: desopt report {folder}")

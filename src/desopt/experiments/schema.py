@@ -71,6 +71,11 @@ CREATE TABLE claims (
 {_VIEWS}
 """
 
+#: All of them are needed, whatever the format.
+TABLES = {
+    "about", "cases", "members", "machines", "data_sets", "results", "points", "sessions", "claims",
+}  # fmt: skip
+
 #: Makes format 2 of format 1.
 MIGRATION = f"""
 ALTER TABLE cases ADD COLUMN digest TEXT;

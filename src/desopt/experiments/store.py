@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from desopt.experiments.cases import FIELDS, Case, from_mapping
+from desopt.experiments.files import replacing
 from desopt.experiments.schema import (
     CHOSEN,
     CURVES,
@@ -24,6 +25,7 @@ from desopt.experiments.schema import (
     MIGRATION,
     OUTCOMES,
     SCHEMA,
+    TABLES,
 )
 from desopt.types import FloatArray
 
@@ -34,6 +36,22 @@ CURVE = (
     "round", "paper_round", "evaluations", "samples", "bytes_up", "bytes_down", "seconds",
     "train_loss", "train_error", "test_loss", "test_error",
 )  # fmt: skip
+
+
+#: Of the fields of an outcome, those that are text; the others are numbers.
+_TEXT = ("status", "message", "origin", "version", "finished", "machine")
+
+_KEPT = "; what is finished is kept, and the same command goes on"
+_ADVICE = {
+    sqlite3.SQLITE_FULL: f": make room on the disk{_KEPT}",
+    sqlite3.SQLITE_IOERR: f": is the disk full, or gone?{_KEPT}",
+    sqlite3.SQLITE_BUSY: f": another process keeps it; is one of them stopped?{_KEPT}",
+    sqlite3.SQLITE_READONLY: ": choose another folder, or let it be written to",
+    sqlite3.SQLITE_CANTOPEN: ": choose another folder, or let it be written to",
+    sqlite3.SQLITE_PERM: ": choose another folder, or let it be written to",
+    sqlite3.SQLITE_CORRUPT: ": the file is damaged; take a copy of it from before",
+    sqlite3.SQLITE_NOTADB: ": the file is damaged, or none of desopt's",
+}
 
 
 @dataclass(frozen=True)
@@ -87,6 +105,8 @@ class Store:
         """The results in this folder, to read; with ``create``, to write, new or not."""
         given = Path(path)
         file = given if given.suffix == ".sqlite" else given / FILE
+        if file.exists() and not file.is_file():
+            raise ValueError(f"{file} cannot be used as a file of results: it is no plain file")
         if create:
             file.parent.mkdir(parents=True, exist_ok=True)
         elif not file.is_file():
@@ -95,20 +115,24 @@ class Store:
                 "desopt suite paper --out DIR makes one"
             )
         mode = "rwc" if create else "ro"
-        connection = sqlite3.connect(
-            f"{file.absolute().as_uri()}?mode={mode}", uri=True, timeout=60.0,
-            isolation_level=None, check_same_thread=False,
-        )  # fmt: skip
+        try:
+            connection = sqlite3.connect(
+                f"{file.absolute().as_uri()}?mode={mode}", uri=True, timeout=60.0,
+                isolation_level=None, check_same_thread=False,
+            )  # fmt: skip
+        except sqlite3.Error as error:
+            raise _unusable(file, error) from error
         connection.row_factory = sqlite3.Row
         store = cls(file, connection)
         try:
             store._prepare(create)
-        except sqlite3.DatabaseError as error:
+        except sqlite3.Error as error:
             connection.close()
-            raise ValueError(f"{file} cannot be used as a file of results: {error}") from error
+            raise _unusable(file, error) from error
         return store
 
     def _prepare(self, create: bool) -> None:
+        self._connection.execute("PRAGMA trusted_schema = OFF")  # files are given away
         if create:
             # Readers do not wait for writers, and a killed process leaves nothing half-done.
             self._connection.execute("PRAGMA journal_mode = WAL")
@@ -116,11 +140,19 @@ class Store:
             self._connection.execute("PRAGMA synchronous = NORMAL")
             self._connection.execute("PRAGMA foreign_keys = ON")
             with self.transaction():
-                self._execute({0: SCHEMA, 1: MIGRATION}.get(self._format(), ""))
+                if self._format() or not self._tables():
+                    self._execute({0: SCHEMA, 1: MIGRATION}.get(self._format(), ""))
         found = self._format()
         if found not in (1, FORMAT):
             raise sqlite3.DatabaseError(f"its format is {found}, this desopt knows {FORMAT}")
+        if missing := sorted(TABLES - self._tables()):
+            raise sqlite3.DatabaseError(f"it has no table {', '.join(missing)}")
         self._execute(DISGUISE if found == 1 else "")
+
+    def _tables(self) -> set[str]:
+        """Their names. A view in the place of one might never end."""
+        rows = self._connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        return {str(row["name"]) for row in rows}
 
     def _execute(self, statements: str) -> None:
         for statement in statements.split(";"):
@@ -132,22 +164,33 @@ class Store:
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """All or nothing, and nobody else writes meanwhile."""
-        with self._lock:
+        with self._lock, self._explained():
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 yield
+                self._connection.execute("COMMIT")
             except BaseException:
-                self._connection.execute("ROLLBACK")
+                if self._connection.in_transaction:  # a full disk may have ended it
+                    self._connection.execute("ROLLBACK")
                 raise
-            self._connection.execute("COMMIT")
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """An error of the file says which file, and what to do."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            if str(self.path) in str(error):
+                raise
+            raise type(error)(f"{self.path}: {error}{_advice(error)}") from error
 
     def query(self, sql: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> list[sqlite3.Row]:
-        with self._lock:
+        with self._lock, self._explained():
             return self._connection.execute(sql, values).fetchall()
 
     def close(self) -> None:
         """The last one to leave also folds the write-ahead log into the file."""
-        with suppress(sqlite3.OperationalError):  # others are still at work, or it is read-only
+        with suppress(sqlite3.Error):  # others are still at work, or it is read-only
             self._connection.execute("PRAGMA busy_timeout = 0")
             self._connection.execute("PRAGMA journal_mode = DELETE")
         self._connection.close()
@@ -224,7 +267,7 @@ class Store:
 
     def about(self) -> dict[str, str]:
         """Provenance of the whole file: what was asked for, and by which version."""
-        return {row["name"]: row["value"] for row in self.query("SELECT * FROM about")}
+        return {str(row["name"]): str(row["value"]) for row in self.query("SELECT * FROM about")}
 
     def items(self, everything: bool = False) -> list[Item]:
         """The items of the study, with the number of their cases."""
@@ -248,16 +291,17 @@ class Store:
         ``everything``: also cases that are no longer the study's, or were run on other data.
         """
         chosen = {"item": item, "least": not everything}
-        self._connection.execute("BEGIN")  # one moment of the file for both queries
-        try:
-            outcomes = self.query(OUTCOMES + CHOSEN, chosen)
-            rows = self.query(f"{CURVES}{CHOSEN}, p.round", chosen)
-        finally:
-            self._connection.execute("COMMIT")
+        with self._lock:
+            self.query("BEGIN")  # one moment of the file for both queries
+            try:
+                outcomes = self.query(OUTCOMES + CHOSEN, chosen)
+                rows = self.query(f"{CURVES}{CHOSEN}, p.round", chosen)
+            finally:
+                self.query("COMMIT")
         points: dict[int, list[sqlite3.Row]] = {}
         for row in rows:
             points.setdefault(row["key"], []).append(row)
-        return [_outcome(row, points.get(row["key"], [])) for row in outcomes]
+        return [self._outcome(row, points.get(row["key"], [])) for row in outcomes]
 
     def finished(self) -> int:
         """How many results there are, of the study as it is now or not."""
@@ -266,7 +310,7 @@ class Store:
     def members(self) -> list[tuple[str, Case, bool]]:
         """Items, their cases, and whether these are the study's as it was last run."""
         rows = self.query("SELECT * FROM members JOIN cases ON key = case_key")
-        return [(row["item"], self._case(row), bool(row["current"])) for row in rows]
+        return [(str(row["item"]), self._case(row), bool(row["current"])) for row in rows]
 
     def timings(self) -> list[tuple[Case, float]]:
         """The seconds that every case took that is done, evaluation included."""
@@ -277,7 +321,27 @@ class Store:
         return [(self._case(row), row["took"]) for row in self.query(sql)]
 
     def _case(self, row: sqlite3.Row) -> Case:
-        return from_mapping(dict(row))
+        with self._sound(row):
+            case = from_mapping(dict(row))
+            if case.id != row["id"]:
+                raise ValueError(f"its settings are those of {case.id}")
+            return case
+
+    def _outcome(self, row: sqlite3.Row, points: Sequence[sqlite3.Row]) -> Outcome:
+        with self._sound(row):
+            return _outcome(self._case(row), row, points)
+
+    @contextmanager
+    def _sound(self, row: sqlite3.Row) -> Iterator[None]:
+        try:
+            yield
+        except (TypeError, ValueError) as error:
+            if str(self.path) in str(error):
+                raise
+            raise ValueError(
+                f"{self.path}: case {row['id']!r} is damaged: {error}; take a copy of the file "
+                f"from before, or remove it with DELETE FROM results WHERE case_key = {row['key']}"
+            ) from error
 
     def snapshot(self, path: str | os.PathLike[str]) -> None:
         """A copy as it is at this moment, in one file, also while others write."""
@@ -304,7 +368,8 @@ class Store:
             for o in outcomes:
                 settings = [getattr(o.case, name) for name in FIELDS]
                 ended = [getattr(o, name) for name in plain]
-                cases.writerow([o.case.id, " ".join(items[o.case.id]), *settings, *ended])
+                cells = [o.case.id, " ".join(items[o.case.id]), *settings, *ended]
+                cases.writerow(map(_cell, cells))
         with _table(target / "points.csv", ["id", *CURVE]) as points:
             for o in outcomes:
                 columns = [o.curve[name].tolist() for name in CURVE]
@@ -312,7 +377,16 @@ class Store:
         return [target / "cases.csv", target / "points.csv"]
 
 
-def _outcome(row: sqlite3.Row, points: Sequence[sqlite3.Row]) -> Outcome:
+def _unusable(file: Path, error: sqlite3.Error) -> ValueError:
+    return ValueError(f"{file} cannot be used as a file of results: {error}{_advice(error)}")
+
+
+def _advice(error: sqlite3.Error) -> str:
+    """What to do about what SQLite says; the last eight bits are its kind of error."""
+    return _ADVICE.get((getattr(error, "sqlite_errorcode", None) or 0) & 0xFF, "")
+
+
+def _outcome(case: Case, row: sqlite3.Row, points: Sequence[sqlite3.Row]) -> Outcome:
     values = dict(row)
     done = {name: values[name] for name in Outcome.__dataclass_fields__ if name in values}
     unknown = {"train_rows": 0, "test_rows": 0, "n": 0, "density": 0.0, "origin": "",
@@ -320,16 +394,27 @@ def _outcome(row: sqlite3.Row, points: Sequence[sqlite3.Row]) -> Outcome:
     done |= {name: value for name, value in unknown.items() if done[name] is None}
     done["rounds"] = values["rounds_done"] or 0
     done["generated"] = bool(values["generated"])
+    for name, value in done.items():
+        if not isinstance(value, str if name in _TEXT else int | float):
+            raise TypeError(f"{name} is {value!r}")
+    if done["status"] == "done" and not (points and points[0]["round"] == 0):
+        raise ValueError("its curve does not begin at round 0")
     curve = {
         name: np.array([math.nan if p[name] is None else p[name] for p in points], np.float64)
         for name in CURVE
     }
-    return Outcome(case=from_mapping(values), curve=curve, **done)
+    return Outcome(case=case, curve=curve, **done)
 
 
 @contextmanager
 def _table(path: Path, columns: Sequence[str]) -> Iterator[Any]:
-    with path.open("w", newline="", encoding="utf-8") as file:
+    with replacing(path) as part, part.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(columns)
         yield writer
+
+
+def _cell(value: Any) -> Any:
+    """A text that a spreadsheet would compute is marked as text, by the mark it knows."""
+    formula = isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r", "\n"))
+    return f"'{value}" if formula else value

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from desopt.experiments.files import replacing
 from desopt.looks import Look
 from desopt.report import names, profiles
-from desopt.report.files import replacing
 from desopt.report.select import Series
 from desopt.types import FloatArray
 

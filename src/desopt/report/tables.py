@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from desopt.experiments.cases import FIELDS
+from desopt.experiments.files import write_text
 from desopt.experiments.store import Outcome
 from desopt.experiments.text import printable
 from desopt.report import names
-from desopt.report.files import write_text
 from desopt.report.select import Series, Study, best_steps, richest
 
 #: Of the settings, those that are not shown as such: they name the instance, or count the runs.

@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from desopt.experiments.files import write_text
 from desopt.experiments.text import printable
 from desopt.report import figures, names, page, tables
 from desopt.report.claims import judge
-from desopt.report.files import write_text
 from desopt.report.select import Study
 from desopt.report.verdicts import Claim, departures
 
