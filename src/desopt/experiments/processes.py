@@ -14,6 +14,7 @@ from desopt.experiments.cases import Case
 
 _BOOT = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    "from desopt.experiments.orphans import die_with_parent; die_with_parent(); "
     "from desopt.experiments.worker import main; main(*sys.argv[2:])"
 )
 # One thread each: the cases are what runs in parallel.

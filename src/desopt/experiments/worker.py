@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import platform
-import signal
 import sys
 import threading
-from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any
 
@@ -55,7 +52,6 @@ class Desk:
 
 def main(data_dir: str | None = None) -> None:
     """Serve until the other side is gone, however it went: then stop in the middle."""
-    _die_with_parent()
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # whatever prints, it is no answer
     requests: SimpleQueue[str] = SimpleQueue()
@@ -69,13 +65,6 @@ def main(data_dir: str | None = None) -> None:
         except Exception as error:
             reply = {"error": f"{type(error).__name__}: {error}"}
         _say(out, reply)
-
-
-def _die_with_parent() -> None:
-    """By the kernel too: this process may be stopped or busy when the other side goes."""
-    if sys.platform == "linux":
-        with suppress(OSError, AttributeError):
-            ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
 def _listen(requests: SimpleQueue[str]) -> None:
