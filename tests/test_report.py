@@ -372,6 +372,25 @@ def test_what_fails_leaves_the_former_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_a_report_replaces_the_one_before(tmp_path: Path) -> None:
+    out = tmp_path / "report"
+    papers = {"curves": curves(SETS, ends={"des": 0.0})}
+    mine = {"mine": [outcome(case())]}
+    for folder, items, formats in (("a", papers, "html,tex"), ("b", mine, "html,tex,svg")):
+        study = read_study(write(tmp_path / folder, items))
+        writing.write(study, out, formats.split(","), lambda *_: None)
+        (out / "notes.tex").write_text("of my own")
+    found = {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()}
+    assert found == {
+        ".written", "index.html", "notes.tex", "table-1-data-sets.tex",
+        "figures/mine-training-loss.svg",
+    }  # fmt: skip
+    (out / ".written").write_text("../a/results.sqlite\n/etc/x.tex\nnotes.tex\n")
+    writing.write(study, out, ["html", "tex"], lambda *_: None)
+    assert (tmp_path / "a" / "results.sqlite").exists()
+    assert (out / "figures" / "mine-training-loss.svg").exists()  # not asked for, not touched
+
+
 # Tables and claims.
 
 

@@ -17,6 +17,7 @@ from desopt.report.select import Study
 from desopt.report.verdicts import Claim, departures
 
 FORMATS = ("html", "svg", "pdf", "tex")
+RECORD = ".written"  # the names of the files of a report, one per line
 NEEDS = "figures need matplotlib: pip install 'desopt[report]', or ask for --format html,tex"
 
 
@@ -53,7 +54,24 @@ def write(
         target = out / "index.html"
         write_text(target, page.render(study, claims, plans, drawn))
         paths.insert(0, target)
+    _remove_former(out, paths, [*formats, "md", "json"])
     return Written(claims, departed, paths)
+
+
+def _remove_former(out: Path, paths: Sequence[Path], formats: Sequence[str]) -> None:
+    """Remove what an earlier report wrote in these formats and this one did not."""
+    record = out / RECORD
+    before = record.read_text(encoding="utf-8").splitlines() if record.is_file() else []
+    now = [path.relative_to(out).as_posix() for path in paths]
+    kept = []
+    for name in before:
+        if name in now or not re.fullmatch(r"(figures/)?\w[\w.-]*", name):
+            continue
+        if name.rpartition(".")[2] in formats:
+            (out / name).unlink(missing_ok=True)
+        elif (out / name).is_file():
+            kept.append(name)
+    write_text(record, "".join(f"{name}\n" for name in sorted([*kept, *now])))
 
 
 def require_matplotlib() -> None:
