@@ -480,11 +480,24 @@ def test_a_digest_is_of_the_content(tmp_path: Path) -> None:
     assert re.fullmatch("[0-9a-f]{32}", digest("susy-like"))
 
 
-def test_data_that_change_while_a_study_runs_are_refused(tmp_path: Path) -> None:
+def test_data_that_change_while_a_study_runs_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     data_file(tmp_path, "123")
-    (case,) = defined(tmp_path, '["des"]', 1).on({"mine.csv": "ab"}).items["a"]
-    with pytest.raises(ValueError, match="have changed since the study began"):
-        Desk(str(tmp_path)).run(case)
+    known = {"mine.csv": digest("mine.csv", str(tmp_path))}
+    (case,) = defined(tmp_path, '["des"]', 1).on(known).items["a"]
+    desk = Desk(str(tmp_path))
+    load, values = Split.load, iter(("124", "123"))
+
+    def change(*given: Any) -> Split:
+        found = load(*given)
+        data_file(tmp_path, next(values))
+        return found
+
+    monkeypatch.setattr(Split, "load", change)
+    for _ in range(2):  # it changes while it is loaded; then it is put back too late
+        with pytest.raises(ValueError, match="have changed since the study began"):
+            desk.run(case)
 
 
 # Results of desopt 0.1.
