@@ -129,6 +129,12 @@ def test_rows_are_capped_and_a_cap_that_does_nothing_is_no_other_case() -> None:
     assert {c.rows for c in paper.items("full", ["ijcnn1"], 10**6)["batch"]} == {None}
 
 
+def test_a_file_of_the_data_folder_will_do(tmp_path: Path) -> None:
+    data_file(tmp_path, "123")
+    cases = study.paper("smoke", ["mine.csv"], data_dir=str(tmp_path)).cases
+    assert {(case.data, case.rows, case.iterations) for case in cases} == {("mine.csv", None, 10)}
+
+
 def test_twins_stand_in_for_what_is_missing() -> None:
     some = paper.default_data("full", ["ijcnn1", "rcv1", "susy-like"])
     assert some == ["ijcnn1", "susy-like", "real-sim-like", "rcv1"]
@@ -683,8 +689,11 @@ def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
 def test_one_folder_holds_one_study(tmp_path: Path) -> None:
     with Store.open(tmp_path, create=True) as store:
         store.note("study", "paper small")
+    other = study.paper("smoke")
     with pytest.raises(ValueError, match="holds the study 'paper small', not 'paper smoke'"):
-        study.run(study.paper("smoke"), tmp_path, 1)
+        study.run(other, tmp_path, 1)
+    with pytest.raises(ValueError, match="holds the study 'paper small', not 'paper smoke'"):
+        study.csv(other, tmp_path, None, everything=True)
 
 
 # Claims.

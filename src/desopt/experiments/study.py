@@ -58,7 +58,7 @@ def paper(
     """The paper's experiments at a scale, on these data sets or on the usual ones."""
     check_name("scale", scale, papers.SCALES)
     names = data or papers.default_data(scale, available(data_dir))
-    items = papers.items(scale, names, rows)
+    items = papers.items(scale, names, rows, data_dir)
     # It is the same study on any data set: what is not at hand now may have been when it ran.
     return Study(f"paper {scale}", items, items, any_data=True)
 
@@ -138,16 +138,21 @@ def csv(study: Study, folder: Path, data_dir: str | None, everything: bool) -> l
     """Write what is finished of the study as it is defined now; or of all that is there."""
     member = Membership(study, data_dir)
     with Store.open(folder) as store:
+        _check_name(store, study, folder)
         chosen = [case.id for item, case, now in store.members() if member(item, case, now)]
         return store.to_csv(folder, None if everything else set(chosen))
 
 
-def _keep_apart(store: Store, study: Study, folder: Path) -> None:
-    """One folder, one study: figures that mix two scales would say nothing."""
+def _check_name(store: Store, study: Study, folder: Path) -> None:
     found = store.about().get("study", study.name)
     if found != study.name:
         raise ValueError(
             f"{folder} holds the study {found!r}, not {study.name!r}; choose another --out"
         )
+
+
+def _keep_apart(store: Store, study: Study, folder: Path) -> None:
+    """One folder, one study: figures that mix two scales would say nothing."""
+    _check_name(store, study, folder)
     store.note("study", study.name)
     store.note("version", __version__)
