@@ -1,8 +1,10 @@
 """Cases, the paper's and one's own, a case's numbers, the store and the claims."""
 
+import csv
 import json
 import math
 import os
+import re
 import sqlite3
 import subprocess
 import sys
@@ -14,13 +16,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from desopt.experiments import claims, costs, paper, study, toml
+from desopt.experiments import claims, costs, paper, study, text, toml
 from desopt.experiments.cases import Case
 from desopt.experiments.claims import Session
 from desopt.experiments.execute import Part, Split, due_rounds, execute, length
+from desopt.experiments.identity import digest
 from desopt.experiments.runner import Status
 from desopt.experiments.selection import distinct, select
 from desopt.experiments.store import CURVE, FILE, Store
+from desopt.experiments.worker import Desk
 from desopt.loop import minimize
 
 CASE = Case(
@@ -43,6 +47,7 @@ def test_every_field_decides_the_id() -> None:
         "problem": "nsvm",
         "method": "des",
         "rows": 9,
+        "digest": "ab",
         "budget": 1.0,
     }
     cases = [CASE]
@@ -124,6 +129,12 @@ def test_rows_are_capped_and_a_cap_that_does_nothing_is_no_other_case() -> None:
     assert {c.rows for c in paper.items("full", ["ijcnn1"], 10**6)["batch"]} == {None}
 
 
+def test_a_file_of_the_data_folder_will_do(tmp_path: Path) -> None:
+    data_file(tmp_path, "123")
+    cases = study.paper("smoke", ["mine.csv"], data_dir=str(tmp_path)).cases
+    assert {(case.data, case.rows, case.iterations) for case in cases} == {("mine.csv", None, 10)}
+
+
 def test_twins_stand_in_for_what_is_missing() -> None:
     some = paper.default_data("full", ["ijcnn1", "rcv1", "susy-like"])
     assert some == ["ijcnn1", "susy-like", "real-sim-like", "rcv1"]
@@ -196,6 +207,17 @@ def test_an_item_replaces_what_is_shared(tmp_path: Path) -> None:
         ('methods = ["des"]\nproblems = ["lr"]\nrounds = 1', "data is missing"),
         ("data = [", "is not TOML"),
         (SMALL + "items = 3", "items must be tables"),
+        (SMALL + "rounds = 3\n[items.'']", "items must have names"),
+        (SMALL + "rounds = 3\n[items]", "items must have names"),
+        (SMALL + "rounds = 3\ndigest = 'ab'", "unknown key 'digest'"),
+        (SMALL + "rounds = 3\nruns = 2_000_000_000", "2,000,000,000 cases, more than 1,000,000"),
+        (SMALL + "rounds = 3\nseeds = [9223372036854775808]", "run must be at least 0 and below"),
+        (SMALL + "rounds = 3\nseeds = [1.5]", "run must be a whole number"),
+        (SMALL + "rounds = true", "rounds must be a whole number"),
+        (SMALL + "rounds = 3\nstep_size = inf", "step_size must be positive and finite"),
+        (SMALL.replace('"heart"', '""') + "rounds = 3", "data must be a text that is not empty"),
+        (SMALL + "rounds = 3\nname = 7", "name must be a text"),
+        ("x = " + "[" * 9999, "is not TOML"),
     ],
 )
 def test_a_bad_study_says_what_is_wrong(tmp_path: Path, text: str, error: str) -> None:
@@ -204,9 +226,13 @@ def test_a_bad_study_says_what_is_wrong(tmp_path: Path, text: str, error: str) -
     assert "mine.toml" in str(caught.value)
 
 
-def test_a_study_that_is_not_there() -> None:
+def test_a_study_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="there is no study 'papr'"):
         toml.read(Path("papr"))
+    os.mkfifo(tmp_path / "pipe.toml")
+    for path in (tmp_path, tmp_path / "pipe.toml"):
+        with pytest.raises(ValueError, match="no plain file"):
+            toml.read(path)
 
 
 # A case's numbers.
@@ -345,6 +371,291 @@ def test_a_snapshot_can_be_taken_while_others_write(tmp_path: Path) -> None:
             assert copy.cases() == [CASE]
 
 
+# A study that changes.
+
+TOML = """
+name = "s"
+data = ["mine.csv"]
+problems = ["lr"]
+methods = {methods}
+runs = {runs}
+rounds = 3
+[items.a]
+[items.b]
+momentum = [0.1, 0.2]
+"""
+
+
+def defined(folder: Path, methods: str = '["des", "des-mr"]', runs: int = 2) -> study.Study:
+    path = folder / "s.toml"
+    path.write_text(TOML.format(methods=methods, runs=runs))
+    return study.from_toml(path)
+
+
+def data_file(folder: Path, values: str) -> None:
+    (folder / "mine.csv").write_text("label,a\n" + "".join(f"1,{v}\n-1,{v}\n" for v in values))
+
+
+def pretend(chosen: study.Study, folder: Path, loss: float, data_dir: Path) -> None:
+    """What ``study.run`` does, without the work."""
+    where = str(data_dir)
+    chosen = chosen.on({name: study.digest_at_hand(name, where) for name in chosen.data})
+    with Store.open(folder, create=True) as store:
+        store.define(chosen.items, study.Membership(chosen, where, chosen.data))
+        session = Session(store)
+        for case in chosen.cases:
+            if session.claim(case) == "mine":
+                session.finish(case, "", reply_of([1.0, loss]))
+        session.leave()
+
+
+def losses(folder: Path, **how: Any) -> list[tuple[str, str, float]]:
+    with Store.open(folder) as store:
+        return sorted(
+            (item.name, o.case.method, float(o.curve["train_loss"][-1]))
+            for item in store.items(**how)
+            for o in store.read(item.name, **how)
+        )
+
+
+def test_results_of_other_data_are_others(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    data_file(tmp_path, "123")
+    pretend(defined(tmp_path), out, 0.5, tmp_path)
+    before = losses(out)
+    assert len(before) == 4 + 8
+    data_file(tmp_path, "124")
+    pretend(defined(tmp_path, runs=3), out, 0.25, tmp_path)
+    assert {loss for _, _, loss in losses(out)} == {0.25}
+    assert len(losses(out)) == 6 + 12
+    assert len(losses(out, everything=True)) == 18 + 12
+    data_file(tmp_path, "123")  # back again: what was finished is
+    pretend(defined(tmp_path), out, 9.0, tmp_path)
+    assert losses(out) == before
+
+
+def test_what_a_study_no_longer_has_is_not_shown(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    data_file(tmp_path, "123")
+    pretend(defined(tmp_path), out, 0.5, tmp_path)
+    fewer = defined(tmp_path, '["des"]', 1)
+    # The CSV follows the file as it is, before anything is run again.
+    study.csv(fewer, out, str(tmp_path), everything=False)
+    assert len((out / "cases.csv").read_text().splitlines()) == 1 + 3
+    study.csv(fewer, out, str(tmp_path), everything=True)
+    assert len((out / "cases.csv").read_text().splitlines()) == 1 + 12
+    pretend(fewer.only(["a"]), out, 9.0, tmp_path)  # a part is enough to see the whole
+    assert losses(out) == [("a", "des", 0.5), *[("b", "des", 0.5)] * 2]
+    assert len(losses(out, everything=True)) == 12
+    with Store.open(out) as store:
+        assert [(i.name, i.cases, i.done) for i in store.items()] == [("a", 1, 1), ("b", 2, 2)]
+        counted = "SELECT COUNT(DISTINCT case_id) AS n FROM {}"
+        assert store.query(counted.format("curves"))[0]["n"] == 3
+        assert store.query(counted.format("all_curves"))[0]["n"] == 12
+
+
+def test_the_papers_study_is_the_same_on_any_data(tmp_path: Path) -> None:
+    for data in ("susy-like", "real-sim-like"):
+        part = study.paper("smoke", [data]).only(["momentum:lr"])
+        pretend(part, tmp_path, 0.5, tmp_path)
+    assert len(losses(tmp_path)) == 2 * 5 * 2
+    smaller = study.paper("smoke", ["susy-like"], rows=500).only(["momentum:lr"])
+    pretend(smaller, tmp_path, 0.25, tmp_path)
+    assert [loss for *_, loss in losses(tmp_path)] == [0.25] * 10 + [0.5] * 10
+
+
+def test_without_the_data_what_was_the_studys_still_is(tmp_path: Path) -> None:
+    data_file(tmp_path, "123")
+    pretend(defined(tmp_path), tmp_path, 0.5, tmp_path)
+    (tmp_path / "mine.csv").unlink()
+    study.csv(defined(tmp_path), tmp_path, str(tmp_path), everything=False)
+    assert len((tmp_path / "cases.csv").read_text().splitlines()) == 1 + 12
+
+
+def test_a_digest_is_of_the_content(tmp_path: Path) -> None:
+    data_file(tmp_path, "123")
+    path = tmp_path / "mine.csv"
+    first, stat = digest("mine.csv", str(tmp_path)), path.stat()
+    data_file(tmp_path, "321")
+    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))  # the same size and time
+    second = digest("mine.csv", str(tmp_path))
+    assert first != second
+    (tmp_path / "other.csv").write_bytes(path.read_bytes())
+    assert digest("other.csv", str(tmp_path)) == second
+    assert digest("susy-like") != digest("real-sim-like")
+    assert re.fullmatch("[0-9a-f]{32}", digest("susy-like"))
+
+
+def test_data_that_change_while_a_study_runs_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data_file(tmp_path, "123")
+    known = {"mine.csv": digest("mine.csv", str(tmp_path))}
+    (case,) = defined(tmp_path, '["des"]', 1).on(known).items["a"]
+    desk = Desk(str(tmp_path))
+    load, values = Split.load, iter(("124", "123"))
+
+    def change(*given: Any) -> Split:
+        found = load(*given)
+        data_file(tmp_path, next(values))
+        return found
+
+    monkeypatch.setattr(Split, "load", change)
+    for _ in range(2):  # it changes while it is loaded; then it is put back too late
+        with pytest.raises(ValueError, match="have changed since the study began"):
+            desk.run(case)
+
+
+# Results of desopt 0.1.
+
+PAPER = Path(__file__).parents[1] / "results" / "paper"
+needs_paper = pytest.mark.skipif(not (PAPER / FILE).exists(), reason="needs results/paper")
+
+
+@needs_paper
+def test_results_without_digests_are_shown_until_they_are_run_again(tmp_path: Path) -> None:
+    before = (PAPER / FILE).read_bytes()
+    with Store.open(PAPER) as store:
+        counts = {"alpha": 2016, "batch": 480, "curves": 2016, "momentum": 480}
+        assert {item.name: item.done for item in store.items()} == counts
+        assert len(store.read("batch")) == 480
+        store.snapshot(tmp_path / FILE)
+    assert (PAPER / FILE).read_bytes() == before
+    # Another data set changes nothing; the same takes the place of what it was.
+    part = study.paper("full", ["susy-like", "ijcnn1"]).only(["batch:susy-like:lr"])
+    renewed = replace(part, items=study.paper("full", ["ijcnn1"]).only(["batch:lr"]).items)
+    digests = {"susy-like": "ab", "ijcnn1": "cd"}
+    for chosen, shown in ((part, 480 + 40), (renewed, 480 + 40 + 40 - 120)):
+        with Store.open(tmp_path, create=True) as store:
+            member = study.Membership(chosen, str(tmp_path), chosen.data)
+            member._digest = digests.get  # type: ignore[assignment]
+            store.define(chosen.on(digests).items, member)
+            assert len(store.cases("batch")) == shown
+            assert store.finished() == 2880
+    with Store.open(tmp_path) as store:
+        assert len(store.read("batch", everything=True)) == 480
+
+
+def test_cases_without_digests_are_run_again_and_it_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data_file(tmp_path, "123")
+    chosen = defined(tmp_path, '["des"]', 1)
+    with Store.open(tmp_path, create=True) as store:
+        store.add(chosen.items)
+    monkeypatch.setattr("desopt.experiments.runner.run", lambda store, expected, *_: set(expected))
+    with pytest.warns(UserWarning, match="3 cases in .* do not say which data"):
+        run = study.run(chosen, tmp_path, 1, str(tmp_path))
+    assert {case.digest for case in run} == {digest("mine.csv", str(tmp_path))}  # type: ignore[attr-defined]
+
+
+# Damage.
+
+
+@pytest.mark.parametrize(
+    ("sql", "error"),
+    [
+        ("UPDATE cases SET step_size = 'x'", "step_size must be a number, got 'x'"),
+        ("UPDATE cases SET step_size = -1", "step_size must be positive"),
+        ("UPDATE cases SET data = x'ff00'", "data must be a text"),
+        ("UPDATE cases SET data = 'other'", "its settings are those of"),
+        ("UPDATE cases SET rows = 3.5", "rows must be a whole number"),
+        ("UPDATE results SET version = x'00'", "version is b"),
+        ("UPDATE results SET wall_seconds = 'long'", "wall_seconds is 'long'"),
+        ("UPDATE points SET train_loss = 'x'", "could not convert string to float"),
+        ("DELETE FROM points WHERE round = 0", "does not begin at round 0"),
+        ("DELETE FROM points", "does not begin at round 0"),
+        ("UPDATE data_sets SET n = 'many'", "n is 'many'"),
+        ("UPDATE results SET data_key = NULL", "does not begin at round 0"),
+        ("UPDATE results SET message = cast(x'ff' AS TEXT)", "decode"),
+    ],
+)
+def test_a_damaged_result_is_named(tmp_path: Path, sql: str, error: str) -> None:
+    with Store.open(tmp_path, create=True) as store:
+        store.add({"curves": [CASE]})
+        Session(store).finish(CASE, "abacus", reply_of([0.5, 0.25]))
+        store.query("PRAGMA foreign_keys = OFF")
+        store.query(sql)
+    with Store.open(tmp_path) as store, pytest.raises((ValueError, sqlite3.Error)) as caught:
+        store.read()
+    assert re.search(error, str(caught.value))
+    assert str(tmp_path / FILE) in str(caught.value)
+
+
+def test_numbers_of_any_size_are_results(tmp_path: Path) -> None:
+    with Store.open(tmp_path, create=True) as store:
+        store.add({"curves": [CASE]})
+        Session(store).finish(CASE, "", reply_of([1e308, 5e-324, -math.inf, math.nan]))
+        store.query("UPDATE points SET samples = ?, train_wrong = -1", [2**63 - 1])
+        (found,) = store.read()
+    np.testing.assert_array_equal(found.curve["train_loss"], [1e308, 5e-324, -math.inf, math.nan])
+
+
+@pytest.mark.parametrize("size", [0, 100, 4096, 20_000])
+def test_a_file_that_was_cut_is_refused(tmp_path: Path, size: int) -> None:
+    with Store.open(tmp_path, create=True) as store:
+        store.add({"curves": [replace(CASE, run=run) for run in range(300)]})
+    path = tmp_path / FILE
+    path.write_bytes(path.read_bytes()[:size])
+
+    def count() -> int:
+        with Store.open(tmp_path) as store:
+            return len(store.read()) + len(store.cases())
+
+    with pytest.raises((ValueError, sqlite3.Error), match=str(path)):
+        count()
+
+
+def test_a_full_disk_is_said_and_loses_nothing(tmp_path: Path) -> None:
+    cases = [replace(CASE, run=run) for run in range(400)]
+    with Store.open(tmp_path, create=True) as store:
+        store.add({"curves": cases})
+        session = Session(store)
+        store.query("PRAGMA max_page_count = 40")
+        reply = reply_of([0.5] * 100)
+        with pytest.raises(sqlite3.OperationalError, match="full: make room on the disk"):
+            all(session.finish(case, "", reply) for case in cases)
+        assert not store._connection.in_transaction
+        done = store.finished()
+        assert 0 < done < 400
+        store.query("PRAGMA max_page_count = 100000")
+        assert not session.finish(cases[done - 1], "", reply_of([0.5]))
+        assert session.finish(cases[done], "", reply_of([0.5]))
+    with Store.open(tmp_path) as store:
+        assert len(store.read()) == done + 1
+
+
+def test_csv_holds_no_formula(tmp_path: Path) -> None:
+    names = ["=cmd|' /C calc'!A0", "+1", "-1", "@x", "\tx", 'plain, with "quotes"\nand lines']
+    cases = [replace(CASE, data=name) for name in names]
+    with Store.open(tmp_path, create=True) as store:
+        store.add({"=item": cases})
+        for case in cases:
+            Session(store).finish(case, names[0], reply_of([-0.5]))
+        path, points = store.to_csv(tmp_path / "csv")
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["data"] for row in rows] == [*(f"'{name}" for name in names[:-1]), names[-1]]
+    assert {row["items"] for row in rows} == {"'=item"}
+    assert {row["machine"] for row in rows} == {f"'{names[0]}"}
+    assert points.read_text().splitlines()[1].split(",")[8] == "-0.5"  # a number is one
+    assert sorted(p.name for p in path.parent.iterdir()) == ["cases.csv", "points.csv"]
+
+
+def test_names_become_files_and_lines() -> None:
+    assert text.file_name("first study") == "first-study"
+    for name in ("../../etc/x", "/x", "a\0b", "...", "", "x" * 999, "\u65e5" * 999, "a:b|c\\d"):
+        found = text.file_name(name)
+        assert found == Path(found).name
+        assert 0 < len(found.encode()) <= text.FILED
+        assert re.fullmatch(r"\w[\w.-]*", found)
+    assert list(text.distinct(["a", "A", "a-2", "a"])) == ["a", "A-2", "a-2-2", "a-3"]
+    assert text.short("a\x1b\n\u2028\ud800") == r"a\x1b\n\u2028\ud800"
+    long = {text.short("n" * count) for count in range(61, 99)}
+    assert len(long) == 38
+    assert max(map(len, long)) <= text.SHOWN
+
+
 def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="there are no results in"):
         Store.open(tmp_path)
@@ -356,13 +667,33 @@ def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
         store.query("PRAGMA user_version = 99")
     with pytest.raises(ValueError, match="its format is 99"):
         Store.open(tmp_path)
+    (tmp_path / FILE).unlink()
+    with sqlite3.connect(tmp_path / FILE) as other:
+        other.execute("CREATE TABLE precious (x)")
+    other.close()
+    with pytest.raises(ValueError, match="its format is 0"):  # somebody else's
+        Store.open(tmp_path, create=True)
+    with sqlite3.connect(tmp_path / FILE) as other:
+        other.execute("PRAGMA user_version = 2")
+        other.execute("CREATE VIEW cases AS SELECT 1 AS key")
+    other.close()
+    with pytest.raises(ValueError, match="it has no table about, cases"):
+        Store.open(tmp_path)
+    (tmp_path / FILE).unlink()
+    os.mkfifo(tmp_path / FILE)
+    for create in (False, True):
+        with pytest.raises(ValueError, match="no plain file"):
+            Store.open(tmp_path, create)
 
 
 def test_one_folder_holds_one_study(tmp_path: Path) -> None:
     with Store.open(tmp_path, create=True) as store:
         store.note("study", "paper small")
+    other = study.paper("smoke")
     with pytest.raises(ValueError, match="holds the study 'paper small', not 'paper smoke'"):
-        study.run(study.paper("smoke"), tmp_path, 1)
+        study.run(other, tmp_path, 1)
+    with pytest.raises(ValueError, match="holds the study 'paper small', not 'paper smoke'"):
+        study.csv(other, tmp_path, None, everything=True)
 
 
 # Claims.
@@ -389,24 +720,76 @@ def test_claims_are_exclusive_and_end_with_their_session(tmp_path: Path) -> None
             assert two.claim(CASE) == "mine"
 
 
-def test_claims_of_the_dead_are_free(tmp_path: Path) -> None:
+def disguise(store: Store, session: Session, process: Any, beat: Any = 0.0) -> None:
+    """Let a session look like that of another process."""
+    text = process if isinstance(process, str) else json.dumps(process)
+    sql = "UPDATE sessions SET process = ?, beat = ? WHERE key = ?"
+    store.query(sql, [text, beat, session._key])
+
+
+def own(**changed: Any) -> dict[str, Any]:
+    return claims._identity(os.getpid()) | changed
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
+@pytest.mark.parametrize("reused", [False, True])
+def test_a_process_that_died_here_is_noticed_at_once(tmp_path: Path, reused: bool) -> None:
     with Store.open(tmp_path, create=True) as store:
-        store.add({"curves": [CASE, SHORT]})
-        killed, away, here = Session(store), Session(store), Session(store)
-        assert (killed.claim(CASE), away.claim(SHORT)) == ("mine", "mine")
-        dead = claims._identity(os.getpid()) | {"pid": gone()}
-        elsewhere = {"host": "far", "pid": 1, "started": "7"}
-        for session, process, beat in ((killed, dead, time.time()), (away, elsewhere, 0.0)):
-            store.query(
-                "UPDATE sessions SET process = ?, beat = ? WHERE key = ?",
-                [json.dumps(process), beat, session._key],
-            )
+        store.add({"curves": [CASE]})
+        killed, here = Session(store), Session(store)
+        killed.claim(CASE)
+        # Its number is free, or another process has it by now.
+        disguise(store, killed, own(started="7") if reused else own(pid=gone()), time.time() + 1e9)
         assert here.claim(CASE) == "taken"
         here.beat()
-        assert (here.claim(CASE), here.claim(SHORT)) == ("mine", "mine")
-        away.beat()  # taken for dead, but it was only asleep
-        assert away.finish(SHORT, "", reply_of([1.0]))
-        assert here.claim(SHORT) == "finished"
+        assert here.claim(CASE) == "mine"
+
+
+def test_without_start_times_the_number_tells(tmp_path: Path) -> None:
+    assert claims._is_gone(json.dumps(own(pid=gone(), started="")))
+    for pid in (os.getpid(), 1, 0, -1, 10**30):
+        assert not claims._is_gone(json.dumps(own(pid=pid, started="")))
+
+
+FAR = {"host": "far", "pid": 1, "started": "7"}
+
+
+@pytest.mark.parametrize("ahead", [-(10.0**9), 0.0, 30 * 86_400.0])
+@pytest.mark.parametrize("process", [FAR, own(), "no json", "[]", '{"pid": "x"}', "[" * 10**5])
+def test_who_falls_silent_is_dead_whatever_its_clock_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ahead: float, process: Any
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    with Store.open(tmp_path, create=True) as store:
+        store.add({"curves": [CASE, SHORT]})
+        away, here = Session(store), Session(store)
+        away.claim(CASE)
+        disguise(store, away, process, time.time() + ahead)
+        for _ in range(5):  # it lives, however long this takes
+            here.beat()
+            assert here.claim(CASE) == "taken"
+            away.beat()
+            now[0] += 0.9 * claims.LEASE
+        here.beat()
+        now[0] += claims.LEASE
+        here.beat()
+        assert here.claim(CASE) == "taken"
+        now[0] += 1.0
+        here.beat()
+        assert here.claim(CASE) == "mine"
+        away.beat()  # it was only asleep
+        assert away.finish(CASE, "", reply_of([1.0]))
+        assert here.claim(CASE) == "finished"
+        assert not here.finish(CASE, "", reply_of([2.0]))
+
+
+def test_machines_of_one_name_are_not_taken_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = {"/proc/sys/kernel/random/boot_id": "one"}
+    monkeypatch.setattr(claims, "_text", lambda path: found.get(path, ""))
+    before = claims._identity(1)["host"]
+    found["/proc/sys/kernel/random/boot_id"] = "two"
+    assert claims._identity(1)["host"] != before
 
 
 def test_failures_are_tried_again_only_where_asked(tmp_path: Path) -> None:

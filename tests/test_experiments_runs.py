@@ -18,14 +18,23 @@ import pytest
 from typer.testing import CliRunner
 
 from desopt.cli.app import app
+from desopt.experiments import claims, runner
 from desopt.experiments import study as studies
 from desopt.experiments.execute import Split, execute
+from desopt.experiments.identity import digest
 from desopt.experiments.processes import WorkerProcess
 from desopt.experiments.store import CURVE, FILE, Outcome, Store
+from desopt.report.select import read_study
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs POSIX signals")
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "study.toml"
+START = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from desopt.cli.app import main
+main()
+"""
 STUDY = """
 data = "susy-like"
 rows = 400
@@ -39,8 +48,8 @@ batch_size = 40
 
 
 def suite(study: Path, *options: object) -> subprocess.Popen[str]:
-    """``desopt suite`` in a process of its own."""
-    command = [sys.executable, "-c", "from desopt.cli.app import main; main()", "suite", study]
+    """``desopt suite`` in a process of its own, to which Ctrl-C means something even here."""
+    command = [sys.executable, "-c", START, "suite", study]
     return subprocess.Popen(
         [*map(str, command), *map(str, options)], text=True, start_new_session=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -143,6 +152,73 @@ def test_a_process_does_not_outlive_the_one_that_started_it(tmp_path: Path) -> N
     popen.stdin.close()  # as the system does when this process is killed
     assert popen.wait(timeout=60) == 0
     process.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs PR_SET_PDEATHSIG")
+def test_a_stopped_process_does_not_outlive_it_either(tmp_path: Path) -> None:
+    study, out = study_of(tmp_path, 50, 400), tmp_path / "out"
+    running = suite(study, "--out", out, "--jobs", 1)
+    wait_for(out, 1)
+    (child,) = psutil.Process(running.pid).children()
+    child.suspend()
+    running.kill()
+    try:
+        child.wait(timeout=100)
+    finally:
+        with suppress(psutil.NoSuchProcess):
+            child.kill()
+        running.communicate(timeout=60)
+
+
+def test_a_dead_machine_whose_clock_was_ahead_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claims, "LEASE", 1.0)
+    monkeypatch.setattr(runner, "BEAT", 0.2)
+    study = studies.from_toml(study_of(tmp_path, 2, 2))
+    on = study.on({name: digest(name) for name in study.data})
+    out = tmp_path / "out"
+    with Store.open(out, create=True) as store:
+        store.add(on.items)
+        dead = claims.Session(store)
+        assert [dead.claim(case) for case in on.cases] == ["mine", "mine"]
+        far = json.dumps({"host": "far", "pid": 1, "started": "7"})
+        ahead = time.time() + 30 * 86_400
+        store.query("UPDATE sessions SET process = ?, beat = ?", [far, ahead])
+        store.note("study", study.name)
+    status = studies.run(study, out, 1)
+    assert status.done == 2
+    with Store.open(out) as store:
+        assert store.query("SELECT * FROM sessions") == []
+
+
+def test_changed_data_are_run_again_and_not_pooled(tmp_path: Path) -> None:
+    def write(shift: int) -> None:
+        rows = "".join(f"{(-1) ** i},{i % 7 + shift},{i % 5}\n" for i in range(200))
+        (tmp_path / "mine.csv").write_text("label,a,b\n" + rows)
+
+    path, out = study_of(tmp_path, 2, 3), tmp_path / "out"
+    text = path.read_text().replace("susy-like", "mine.csv").replace("rows = 400", "")
+    path.write_text(text)
+    write(0)
+    assert studies.run(studies.from_toml(path), out, 2, str(tmp_path)).done == 2
+    before = [series.final() for series in read_study(out).item("mine")]
+    write(40)
+    path.write_text(text.replace("runs = 2", "runs = 4"))
+    assert studies.run(studies.from_toml(path), out, 2, str(tmp_path)).done == 4
+    (series,) = read_study(out).item("mine")
+    assert (series.runs, series.case.data) == (4, "mine.csv")
+    assert [series.final()] != before
+    assert read_study(out).left_out == 2
+    shown = read_study(out, everything=True).item("mine")
+    assert sorted((s.case.data, s.runs) for s in shown) == [
+        ("mine.csv", 4), (f"mine.csv (digest {old_digest(out)[:8]})", 2),
+    ]  # fmt: skip
+
+
+def old_digest(folder: Path) -> str:
+    with Store.open(folder) as store:
+        return next(case.digest or "" for _, case, now in store.members() if not now)
 
 
 def test_a_process_that_dies_is_replaced(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -44,6 +45,20 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> str:
     betas = {0.0: 1.0, 0.4: 0.0, 0.8: 5.0}
     both = curves(("ijcnn1", "susy-like"), runs=2, luck=0.05)
     write(folder, {"curves": both, "alpha": both, "momentum": sweep("momentum", betas)})
+    written = write_report(read_study(folder), folder / "report", ["html"], lambda *_: None)
+    return written.paths[0].as_uri()
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Data sets and items whose names would run a script if a page let them."""
+    folder = tmp_path_factory.mktemp("hostile")
+    names = (
+        'x"><img src=x onerror="window.owned=1">.csv', "</script><script>window.owned=1</script>",
+        "__proto__", "a/b", "n" * 5000,
+    )  # fmt: skip
+    every = curves(names, ends={"des": 0.0, "des-mr": 1.0})
+    write(folder, {"alpha": every, "curves": every, names[0]: every})
     written = write_report(read_study(folder), folder / "report", ["html"], lambda *_: None)
     return written.paths[0].as_uri()
 
@@ -153,6 +168,38 @@ def test_a_phone_needs_no_scrolling_to_the_side(browser: Any, address: str, widt
     open_page(browser, address, width)
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width
     assert len(browser.execute_script(CURVES)) == 7
+
+
+def test_names_run_no_script(browser: Any, hostile: str) -> None:
+    open_page(browser, hostile, 390)
+    names = browser.execute_script(
+        "return [...document.querySelectorAll('#controls label:nth-child(3) option')]"
+        ".map(option => option.value)"
+    )
+    assert len(names) == 5
+    for name in names:
+        pick(browser, "Data set", name)
+        assert len(browser.execute_script(CURVES)) == 2
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= 390
+    assert browser.execute_script("return window.owned") is None
+    assert complaints(browser) == []
+
+
+@pytest.mark.parametrize("event", ["script", "handler", "style"])
+def test_the_policy_stops_what_came_in_all_the_same(browser: Any, single: str, event: str) -> None:
+    open_page(browser, single)
+    inserted = {
+        "script": "Object.assign(document.createElement('script'), {textContent: 'owned = 1'})",
+        "handler": "document.createRange().createContextualFragment("
+        "'<img src=data:, onerror=\"window.owned = 1\">')",
+        "style": "Object.assign(document.createElement('style'), {textContent: 'p {top: 1px}'})",
+    }[event]
+    browser.execute_script(f"document.body.append({inserted})")
+    limit = time.monotonic() + 60
+    while not any("Content Security Policy" in text for text in complaints(browser)):
+        assert time.monotonic() < limit, "nothing was refused"
+        time.sleep(0.05)
+    assert browser.execute_script("return window.owned") is None
 
 
 def test_a_single_case(browser: Any, single: str) -> None:

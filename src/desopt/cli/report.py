@@ -34,6 +34,10 @@ def report(
             "--format", metavar="NAMES", help="Of html, svg, pdf and tex, with commas between."
         ),
     ] = "html,svg,pdf,tex",
+    all_: Annotated[
+        bool,
+        typer.Option("--all", help="Also cases that are no longer in the study, or on old data."),
+    ] = False,
     debug: Debug = False,
 ) -> None:
     """Turn results into an interactive page, the paper's figures and verdicts on its claims.
@@ -58,10 +62,16 @@ def report(
         def show(name: str, of: int) -> None:
             bar.update(task, description=name, total=of, advance=1)
 
-        written = write(read_study(folder), out or _place(folder), chosen, show)
+        study = read_study(folder, all_)
+        written = write(study, out or _place(folder), chosen, show)
     _print_claims(written.claims)
     if written.claims and written.departed:
         typer.echo(f"not at the paper's settings: {written.departed}\n")
+    if study.left_out:
+        typer.echo(
+            f"{study.left_out:,} results of the folder are not of the study as it is defined now; "
+            "--all shows them too\n"
+        )
     for path in written.paths:
         typer.echo(path)
 
@@ -75,11 +85,13 @@ def _print_claims(claims: Sequence[Claim]) -> None:
     from rich.box import SIMPLE
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     if not claims:
         return
     colours = {"holds": "green", "does not hold": "red", "not enough data": "dim"}
     table = Table("claim of the paper", "verdict", "numbers", box=SIMPLE)
     for claim in claims:
-        table.add_row(claim.text, f"[{colours[claim.verdict]}]{claim.verdict}[/]", claim.numbers)
+        verdict = Text(claim.verdict, colours[claim.verdict])
+        table.add_row(claim.text, verdict, Text(claim.numbers))  # a name may look like markup
     Console().print(table)

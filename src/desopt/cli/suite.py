@@ -59,6 +59,10 @@ def suite(
     csv: Annotated[
         bool, typer.Option("--csv", help="Write what is finished as CSV into DIR, and stop.")
     ] = False,
+    all_: Annotated[
+        bool,
+        typer.Option("--all", help="With --csv: also cases that are no longer in the study."),
+    ] = False,
     debug: Debug = False,
 ) -> None:
     """Run the paper's experiments, or a study of your own.
@@ -66,6 +70,7 @@ def suite(
     Stop it at will: the same command goes on where it was. Several may work on one folder.
     """
     from desopt.experiments import study as studies
+    from desopt.experiments.text import file_name
     from desopt.parallel import cores
 
     if study == "paper":
@@ -76,11 +81,13 @@ def suite(
         where = str(data_dir or Path(study).parent)
         chosen = studies.from_toml(Path(study))
     chosen = chosen.only(only or ())
-    folder = out or Path(f"desopt-{chosen.name.replace(' ', '-')}")
+    folder = out or Path(f"desopt-{file_name(chosen.name)}")
+    if all_ and not csv:
+        raise typer.BadParameter("is for --csv; desopt report has one too", param_hint="--all")
     if list_:
         _list(chosen, folder, jobs or cores(), where)
     elif csv:
-        _csv(folder)
+        _csv(chosen, folder, where, all_)
     else:
         _run(chosen, folder, jobs or cores(), where, retry)
 
@@ -96,23 +103,25 @@ def _refuse(**given: object) -> None:
 def _list(study: Study, folder: Path, jobs: int, data_dir: str | None) -> None:
     from desopt.experiments import listing
     from desopt.experiments.store import FILE, Store
+    from desopt.experiments.study import digest_at_hand
 
+    study = study.on({name: digest_at_hand(name, data_dir) for name in study.data})
     with Store.open(folder) if (folder / FILE).exists() else nullcontext() as store:
         for line in listing.lines(study, store, jobs, data_dir):
             typer.echo(line)
 
 
-def _csv(folder: Path) -> None:
-    from desopt.experiments.store import Store
+def _csv(study: Study, folder: Path, data_dir: str | None, everything: bool) -> None:
+    from desopt.experiments import study as studies
 
-    with Store.open(folder) as store:
-        for path in store.to_csv(folder):
-            typer.echo(path)
+    for path in studies.csv(study, folder, data_dir, everything):
+        typer.echo(path)
 
 
 def _run(study: Study, folder: Path, jobs: int, data_dir: str | None, retry: bool) -> None:
     from desopt.experiments import study as studies
     from desopt.experiments.display import Display
+    from desopt.experiments.text import printable
 
     try:
         with Display(jobs) as display:
@@ -123,5 +132,5 @@ def _run(study: Study, folder: Path, jobs: int, data_dir: str | None, retry: boo
     typer.echo(f"{status.done} of {status.total} cases are done: {folder}")
     if status.failed:
         count = f"{status.failed} of {status.total} cases failed"
-        raise RuntimeError(f"{count}: {status.why}; --retry tries them again")
+        raise RuntimeError(f"{count}: {printable(status.why)}; --retry tries them again")
     typer.echo(f"see them with: desopt report {folder}")

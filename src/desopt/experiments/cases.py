@@ -14,9 +14,14 @@ from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from typing import Any
 
+from desopt.experiments.text import short
+
+LARGEST = 2**63  # whole numbers are kept in 64 bits
+
 _WHOLE = ("run", "rows", "workers", "iterations", "batch_size", "mixture", "points", "rounds")
 _REAL = ("step_size", "budget", "momentum", "radius", "regularization")
 _FROM_ZERO = ("run", "momentum", "regularization")
+_TEXT = ("data", "problem", "method", "digest")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +29,7 @@ class Case:
     """Everything that decides the numbers of a run, in the paper's symbols.
 
     data, rows: the data set, and how many of its rows are used (None: all)
+    digest: of what the data set is made from (None: not known, as in results of desopt 0.1)
     problem, regularization: the loss, and lambda_p
     method, step_size, momentum, mixture, radius: alpha, beta, l, mu
     workers, iterations, batch_size: M, K, b
@@ -48,8 +54,13 @@ class Case:
     radius: float = 1e-6
     regularization: float = 1e-6
     points: int = 20
+    digest: str | None = None
 
     def __post_init__(self) -> None:
+        for name in _TEXT:
+            value = getattr(self, name)
+            if value is not None or name not in OPTIONAL:
+                _check_text(name, value)
         for name in (*_WHOLE, *_REAL):
             value = getattr(self, name)
             if value is not None or name not in OPTIONAL:
@@ -75,11 +86,12 @@ class Case:
 
     @property
     def label(self) -> str:
-        return f"{self.data} {self.problem} {self.method} alpha={self.step_size:g} run {self.run}"
+        names = " ".join(map(short, (self.data, self.problem, self.method)))
+        return f"{names} alpha={self.step_size:g} run {self.run}"
 
 
 FIELDS = tuple(field.name for field in fields(Case))
-OPTIONAL = ("rows", "budget", "rounds")
+OPTIONAL = ("rows", "budget", "rounds", "digest")
 
 
 def from_mapping(values: Mapping[str, Any]) -> Case:
@@ -87,12 +99,22 @@ def from_mapping(values: Mapping[str, Any]) -> Case:
     return Case(**{name: values[name] for name in FIELDS})
 
 
+def _check_text(name: str, value: Any) -> None:
+    if not isinstance(value, str) or not value:
+        raise TypeError(f"{name} must be a text that is not empty, got {value!r}")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{name} must be UTF-8, got {value!r}; rename the file") from None
+
+
 def _number(name: str, value: Any) -> float:
     whole = name in _WHOLE
     if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
         raise TypeError(f"{name} must be a {'whole ' if whole else ''}number, got {value!r}")
     least = 0 if name in _FROM_ZERO else 1 if whole else math.ulp(0.0)
-    if not least <= value < math.inf:
+    if not least <= value < (LARGEST if whole else math.inf):
         allowed = "positive" if least == math.ulp(0.0) else f"at least {least}"
-        raise ValueError(f"{name} must be {allowed} and finite, got {value!r}")
+        most = "below 2**63" if whole else "finite"
+        raise ValueError(f"{name} must be {allowed} and {most}, got {value!r}")
     return value if whole else float(value)

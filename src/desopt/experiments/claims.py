@@ -1,7 +1,10 @@
 """Who runs what: processes that work on one folder share the cases through claims in its file.
 
-A session is one ``desopt suite``. It beats while it lives; when it is dead, or has not been
-heard of for a while, its claims are free again.
+A session is one ``desopt suite``. It beats while it lives: a number that it counts up. One whose
+process is known to be gone from this machine is dead at once. Of any other nothing is known but
+its beat: when that has stood still for a while, on the clock of who looks, the session is dead as
+well. Clocks of two machines are never compared. The claims of the dead are free again; one that
+was only asleep enters anew, and its result is taken or already there.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import os
 import platform
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,7 +24,7 @@ from desopt._version import __version__
 from desopt.experiments.cases import Case
 from desopt.experiments.store import Store
 
-#: Seconds without a beat after which a session on another machine counts as dead.
+#: Seconds without a beat after which a session counts as dead.
 LEASE = 120.0
 
 
@@ -32,22 +36,31 @@ class Session:
         self._me = json.dumps(_identity(os.getpid()))
         self._keys = store.keys()
         self._key = 0
+        #: Of every other session: its last beat, and when that was first seen, on our clock.
+        self._seen: dict[int, tuple[float, float]] = {}
         with store.transaction():
             self._enter()
 
     def _enter(self) -> None:
-        insert = "INSERT INTO sessions (process, beat) VALUES (?, ?) RETURNING key"
-        self._key = int(self._store.query(insert, [self._me, time.time()])[0]["key"])
+        insert = "INSERT INTO sessions (process, beat) VALUES (?, 0) RETURNING key"
+        self._key = int(self._store.query(insert, [self._me])[0]["key"])
 
     def beat(self) -> None:
         """Say that this session lives, and bury those that do not."""
         with self._store.transaction():
-            alive = "UPDATE sessions SET beat = ? WHERE key = ? RETURNING key"
-            if not self._store.query(alive, [time.time(), self._key]):
+            alive = "UPDATE sessions SET beat = beat + 1 WHERE key = ? RETURNING key"
+            if not self._store.query(alive, [self._key]):
                 self._enter()  # this machine slept, and another took us for dead
             for row in self._store.query("SELECT * FROM sessions WHERE key != ?", [self._key]):
-                if _is_dead(json.loads(row["process"]), row["beat"]):
+                if _is_gone(row["process"]) or self._is_silent(row["key"], row["beat"]):
                     self._store.query("DELETE FROM sessions WHERE key = ?", [row["key"]])
+
+    def _is_silent(self, key: int, beat: float) -> bool:
+        last, since = self._seen.get(key, (None, 0.0))
+        if last != beat:
+            self._seen[key] = beat, time.monotonic()
+            return False
+        return time.monotonic() - since > LEASE
 
     def claim(self, case: Case) -> str:
         """ "mine", or "taken" by a living session, or "finished"."""
@@ -95,24 +108,49 @@ def forget_failures(store: Store, cases: Iterable[Case]) -> None:
 def _identity(pid: int) -> dict[str, Any]:
     """A process of a machine, and not a later one with the same number.
 
-    The machine's name is not kept, for results are given away.
+    Names are not kept, for results are given away. Neither are they enough: machines made from
+    one image share a name, containers a machine. Where the system tells, what counts is the
+    start of the machine and the list of processes that the number is from.
     """
-    host = hashlib.blake2b(platform.node().encode(), digest_size=8).hexdigest()
+    where = _text("/proc/sys/kernel/random/boot_id") or platform.node()
+    with suppress(OSError):
+        where += os.readlink("/proc/self/ns/pid")
+    host = hashlib.blake2b(where.encode(errors="replace"), digest_size=8).hexdigest()
     return {"host": host, "pid": pid, "started": _start_time(pid)}
 
 
 def _start_time(pid: int) -> str:
     """In ticks since the machine started; empty where the system does not tell."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return ""
-    state, *rest = stat.rpartition(")")[2].split()
+    state, *rest = _text(f"/proc/{pid}/stat").rpartition(")")[2].split() or ["Z"]
     return "" if state == "Z" else rest[18]
 
 
-def _is_dead(process: Mapping[str, Any], beat: float) -> bool:
-    if time.time() - beat > LEASE:
+def _text(path: str) -> str:
+    try:
+        return Path(path).read_text()
+    except OSError:
+        return ""
+
+
+def _is_gone(process: str) -> bool:
+    """Whether this was a process of this machine; False where that cannot be told."""
+    try:
+        known = json.loads(process)
+        host, pid, started = known["host"], int(known["pid"]), str(known["started"])
+    except (TypeError, ValueError, KeyError, OverflowError, RecursionError):
+        return False  # not written by us: its beat has to tell
+    if host != _identity(os.getpid())["host"]:
+        return False
+    if started:
+        return _start_time(pid) != started
+    return os.name == "posix" and pid > 0 and not _exists(pid)
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):  # it is another user's, or no number of a process
         return True
-    here = process["host"] == _identity(os.getpid())["host"]
-    return here and bool(process["started"]) and _start_time(process["pid"]) != process["started"]
+    return True

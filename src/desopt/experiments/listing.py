@@ -10,13 +10,14 @@ from desopt.experiments.display import duration
 from desopt.experiments.shapes import shape
 from desopt.experiments.store import Store
 from desopt.experiments.study import Study
+from desopt.experiments.text import short
 
 
 def lines(study: Study, store: Store | None, jobs: int, data_dir: str | None) -> Iterator[str]:
     """The data sets, then a line per item and data set, then the sums."""
     seconds = costs.estimates(store, study.cases, data_dir)
     finished = {case for case, _ in store.timings()} if store else set()
-    width = max(len(case.data) for case in study.cases)
+    width = max(len(short(case.data)) for case in study.cases)
     yield f"{'data set':<{width}} {'rows':>9} {'n':>7}"
     for name in dict.fromkeys(case.data for case in study.cases):
         yield _data_line(name, width, study.cases, data_dir)
@@ -28,7 +29,7 @@ def lines(study: Study, store: Store | None, jobs: int, data_dir: str | None) ->
             left = [case for case in group if case not in finished]
             time = duration(sum(seconds[case] for case in left))
             done = len(group) - len(left)
-            yield f"{item:<9} {name:<{width}} {len(group):>6} {done:>6} {time:>17}"
+            yield f"{short(item):<9} {short(name):<{width}} {len(group):>6} {done:>6} {time:>17}"
     yield ""
     yield _sum(study.cases, finished, seconds, jobs)
 
@@ -39,7 +40,7 @@ def _data_line(name: str, width: int, cases: Sequence[Case], data_dir: str | Non
     rows = "/".join(f"{count:,}" for count in sorted(used))
     note = "  generated" if known.generated else ""
     part = f"  of {known.rows:,}" if used != {known.rows} else ""
-    return f"{name:<{width}} {rows:>9} {known.n:>7,}{part}{note}"
+    return f"{short(name):<{width}} {rows:>9} {known.n:>7,}{part}{note}"
 
 
 def _sum(cases: Sequence[Case], finished: set[Case], seconds: dict[Case, float], jobs: int) -> str:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from desopt.experiments.cases import Case
-from desopt.experiments.shapes import shape
+from desopt.experiments.shapes import Shape, shape
 
 METHODS = ("des", "des-mg", "des-mr", "fed-zo-gd", "fed-zo-sgd", "zo-signsgd", "es-csa")
 PROBLEMS = ("lr", "nsvm", "lsvm")
@@ -61,14 +61,16 @@ def default_data(scale: str, at_hand: Sequence[str]) -> list[str]:
     return [name for name in names if name is not None]
 
 
-def items(scale: str, data: Sequence[str], rows: int | None = None) -> dict[str, list[Case]]:
+def items(
+    scale: str, data: Sequence[str], rows: int | None = None, data_dir: str | None = None
+) -> dict[str, list[Case]]:
     """The cases of every item on these data sets; ``rows`` caps them further."""
     chosen = SCALES[scale]
     curves: list[Case] = []
     momentum: list[Case] = []
     batch: list[Case] = []
     for name, run, problem in product(data, range(chosen.runs), PROBLEMS):
-        base = _base(name, problem, run, chosen, rows)
+        base = _base(shape(name, data_dir), name, problem, run, chosen, rows)
         b = base.batch_size
         curves += [
             replace(base, method=method, step_size=alpha)
@@ -79,9 +81,8 @@ def items(scale: str, data: Sequence[str], rows: int | None = None) -> dict[str,
     return {"curves": curves, "alpha": curves, "momentum": momentum, "batch": batch}
 
 
-def _base(name: str, problem: str, run: int, scale: Scale, rows: int | None) -> Case:
+def _base(known: Shape, name: str, problem: str, run: int, scale: Scale, rows: int | None) -> Case:
     """des-mr with alpha = 1, which the items vary."""
-    known = shape(name)
     cap = min(known.rows, scale.rows or known.rows, rows or known.rows)
     iterations, budget = scale.low if known.n <= 100 else scale.high
     return Case(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from desopt.experiments.cases import Case
@@ -186,7 +188,8 @@ def run(
             slot.stop()
         for slot in slots:
             slot.join()
-        session.leave()
+        with suppress(sqlite3.Error):  # the disk is full: that this process is gone will do
+            session.leave()
     for error in (slot.error for slot in slots if slot.error):
         raise error
     return status

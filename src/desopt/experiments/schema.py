@@ -5,8 +5,25 @@ they can (wrong rows, microseconds), which SQLite stores in as few bytes as they
 ``curves`` is how a person reads them.
 """
 
-#: Raised when a file of an older desopt can no longer be read.
-FORMAT = 1
+#: Of new files. Format 1, of desopt 0.1, had no digests and did not know former members.
+FORMAT = 2
+
+_CURVES = """
+    SELECT c.id AS case_id, c.data, c.problem, c.method, c.step_size, c.momentum, c.batch_size,
+        c.run, p.round, p.round * r.paper_rounds_each AS paper_round, p.evaluations, p.samples,
+        p.bytes_up, p.bytes_down, p.microseconds / 1e6 AS seconds, p.train_loss,
+        p.train_wrong * 1.0 / d.train_rows AS train_error, p.test_loss,
+        p.test_wrong * 1.0 / d.test_rows AS test_error, c.key, c.digest
+    FROM points p JOIN results r USING (case_key) JOIN cases c ON c.key = r.case_key
+        JOIN data_sets d ON d.key = r.data_key
+"""
+
+_VIEWS = f"""
+CREATE VIEW all_curves AS {_CURVES};
+CREATE VIEW curves AS {_CURVES}
+    WHERE c.key IN (SELECT case_key FROM members WHERE current);
+PRAGMA user_version = {FORMAT};
+"""
 
 SCHEMA = f"""
 CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -16,10 +33,11 @@ CREATE TABLE cases (
     run INTEGER NOT NULL, rows INTEGER, workers INTEGER NOT NULL, iterations INTEGER NOT NULL,
     batch_size INTEGER NOT NULL, budget REAL, rounds INTEGER, momentum REAL NOT NULL,
     mixture INTEGER NOT NULL, radius REAL NOT NULL, regularization REAL NOT NULL,
-    points INTEGER NOT NULL
+    points INTEGER NOT NULL, digest TEXT
 );
 CREATE TABLE members (
     item TEXT NOT NULL, case_key INTEGER NOT NULL REFERENCES cases (key),
+    current INTEGER NOT NULL DEFAULT 1,
     PRIMARY KEY (item, case_key)
 ) WITHOUT ROWID;
 CREATE TABLE machines (key INTEGER PRIMARY KEY, description TEXT NOT NULL UNIQUE);
@@ -50,15 +68,26 @@ CREATE TABLE claims (
     case_key INTEGER PRIMARY KEY REFERENCES cases (key),
     session_key INTEGER NOT NULL REFERENCES sessions (key) ON DELETE CASCADE
 );
-CREATE VIEW curves AS
-    SELECT c.id AS case_id, c.data, c.problem, c.method, c.step_size, c.momentum, c.batch_size,
-        c.run, p.round, p.round * r.paper_rounds_each AS paper_round, p.evaluations, p.samples,
-        p.bytes_up, p.bytes_down, p.microseconds / 1e6 AS seconds, p.train_loss,
-        p.train_wrong * 1.0 / d.train_rows AS train_error, p.test_loss,
-        p.test_wrong * 1.0 / d.test_rows AS test_error
-    FROM points p JOIN results r USING (case_key) JOIN cases c ON c.key = r.case_key
-        JOIN data_sets d ON d.key = r.data_key;
-PRAGMA user_version = {FORMAT};
+{_VIEWS}
+"""
+
+#: All of them are needed, whatever the format.
+TABLES = {
+    "about", "cases", "members", "machines", "data_sets", "results", "points", "sessions", "claims",
+}  # fmt: skip
+
+#: Makes format 2 of format 1.
+MIGRATION = f"""
+ALTER TABLE cases ADD COLUMN digest TEXT;
+ALTER TABLE members ADD COLUMN current INTEGER NOT NULL DEFAULT 1;
+DROP VIEW curves;
+{_VIEWS}
+"""
+
+#: Lets a file of format 1 be read as if it were one of format 2, without a change.
+DISGUISE = """
+CREATE TEMP VIEW cases AS SELECT *, NULL AS digest FROM main.cases;
+CREATE TEMP VIEW members AS SELECT *, 1 AS current FROM main.members;
 """
 
 OUTCOMES = """
@@ -68,4 +97,10 @@ OUTCOMES = """
     FROM results r JOIN cases c ON c.key = r.case_key
         LEFT JOIN machines m ON m.key = r.machine_key LEFT JOIN data_sets d ON d.key = r.data_key
 """
-OF_ITEM = " WHERE c.key IN (SELECT case_key FROM members WHERE item = ?)"
+CURVES = _CURVES
+#: Of an item or of all (NULL); of the study as it is defined now (1) or of all that is there (0).
+CHOSEN = """
+    WHERE c.key IN (SELECT case_key FROM members
+        WHERE current >= :least AND item = coalesce(:item, item))
+    ORDER BY c.key
+"""

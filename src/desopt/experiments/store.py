@@ -7,7 +7,7 @@ import math
 import os
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +16,17 @@ from typing import Any
 import numpy as np
 
 from desopt.experiments.cases import FIELDS, Case, from_mapping
-from desopt.experiments.schema import FORMAT, OF_ITEM, OUTCOMES, SCHEMA
+from desopt.experiments.files import replacing
+from desopt.experiments.schema import (
+    CHOSEN,
+    CURVES,
+    DISGUISE,
+    FORMAT,
+    MIGRATION,
+    OUTCOMES,
+    SCHEMA,
+    TABLES,
+)
 from desopt.types import FloatArray
 
 FILE = "results.sqlite"
@@ -26,6 +36,22 @@ CURVE = (
     "round", "paper_round", "evaluations", "samples", "bytes_up", "bytes_down", "seconds",
     "train_loss", "train_error", "test_loss", "test_error",
 )  # fmt: skip
+
+
+#: Of the fields of an outcome, those that are text; the others are numbers.
+_TEXT = ("status", "message", "origin", "version", "finished", "machine")
+
+_KEPT = "; what is finished is kept, and the same command goes on"
+_ADVICE = {
+    sqlite3.SQLITE_FULL: f": make room on the disk{_KEPT}",
+    sqlite3.SQLITE_IOERR: f": is the disk full, or gone?{_KEPT}",
+    sqlite3.SQLITE_BUSY: f": another process keeps it; is one of them stopped?{_KEPT}",
+    sqlite3.SQLITE_READONLY: ": choose another folder, or let it be written to",
+    sqlite3.SQLITE_CANTOPEN: ": choose another folder, or let it be written to",
+    sqlite3.SQLITE_PERM: ": choose another folder, or let it be written to",
+    sqlite3.SQLITE_CORRUPT: ": the file is damaged; take a copy of it from before",
+    sqlite3.SQLITE_NOTADB: ": the file is damaged, or none of desopt's",
+}
 
 
 @dataclass(frozen=True)
@@ -79,6 +105,8 @@ class Store:
         """The results in this folder, to read; with ``create``, to write, new or not."""
         given = Path(path)
         file = given if given.suffix == ".sqlite" else given / FILE
+        if file.exists() and not file.is_file():
+            raise ValueError(f"{file} cannot be used as a file of results: it is no plain file")
         if create:
             file.parent.mkdir(parents=True, exist_ok=True)
         elif not file.is_file():
@@ -87,20 +115,24 @@ class Store:
                 "desopt suite paper --out DIR makes one"
             )
         mode = "rwc" if create else "ro"
-        connection = sqlite3.connect(
-            f"{file.absolute().as_uri()}?mode={mode}", uri=True, timeout=60.0,
-            isolation_level=None, check_same_thread=False,
-        )  # fmt: skip
+        try:
+            connection = sqlite3.connect(
+                f"{file.absolute().as_uri()}?mode={mode}", uri=True, timeout=60.0,
+                isolation_level=None, check_same_thread=False,
+            )  # fmt: skip
+        except sqlite3.Error as error:
+            raise _unusable(file, error) from error
         connection.row_factory = sqlite3.Row
         store = cls(file, connection)
         try:
             store._prepare(create)
-        except sqlite3.DatabaseError as error:
+        except sqlite3.Error as error:
             connection.close()
-            raise ValueError(f"{file} cannot be used as a file of results: {error}") from error
+            raise _unusable(file, error) from error
         return store
 
     def _prepare(self, create: bool) -> None:
+        self._connection.execute("PRAGMA trusted_schema = OFF")  # files are given away
         if create:
             # Readers do not wait for writers, and a killed process leaves nothing half-done.
             self._connection.execute("PRAGMA journal_mode = WAL")
@@ -108,11 +140,23 @@ class Store:
             self._connection.execute("PRAGMA synchronous = NORMAL")
             self._connection.execute("PRAGMA foreign_keys = ON")
             with self.transaction():
-                if self._format() == 0:
-                    for statement in SCHEMA.split(";"):
-                        self._connection.execute(statement)
-        if (found := self._format()) != FORMAT:
+                if self._format() or not self._tables():
+                    self._execute({0: SCHEMA, 1: MIGRATION}.get(self._format(), ""))
+        found = self._format()
+        if found not in (1, FORMAT):
             raise sqlite3.DatabaseError(f"its format is {found}, this desopt knows {FORMAT}")
+        if missing := sorted(TABLES - self._tables()):
+            raise sqlite3.DatabaseError(f"it has no table {', '.join(missing)}")
+        self._execute(DISGUISE if found == 1 else "")
+
+    def _tables(self) -> set[str]:
+        """Their names. A view in the place of one might never end."""
+        rows = self._connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        return {str(row["name"]) for row in rows}
+
+    def _execute(self, statements: str) -> None:
+        for statement in statements.split(";"):
+            self._connection.execute(statement)
 
     def _format(self) -> int:
         return int(self._connection.execute("PRAGMA user_version").fetchone()[0])
@@ -120,22 +164,33 @@ class Store:
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """All or nothing, and nobody else writes meanwhile."""
-        with self._lock:
+        with self._lock, self._explained():
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 yield
+                self._connection.execute("COMMIT")
             except BaseException:
-                self._connection.execute("ROLLBACK")
+                if self._connection.in_transaction:  # a full disk may have ended it
+                    self._connection.execute("ROLLBACK")
                 raise
-            self._connection.execute("COMMIT")
 
-    def query(self, sql: str, values: Sequence[Any] = ()) -> list[sqlite3.Row]:
-        with self._lock:
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """An error of the file says which file, and what to do."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            if str(self.path) in str(error):
+                raise
+            raise type(error)(f"{self.path}: {error}{_advice(error)}") from error
+
+    def query(self, sql: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> list[sqlite3.Row]:
+        with self._lock, self._explained():
             return self._connection.execute(sql, values).fetchall()
 
     def close(self) -> None:
         """The last one to leave also folds the write-ahead log into the file."""
-        with suppress(sqlite3.OperationalError):  # others are still at work, or it is read-only
+        with suppress(sqlite3.Error):  # others are still at work, or it is read-only
             self._connection.execute("PRAGMA busy_timeout = 0")
             self._connection.execute("PRAGMA journal_mode = DELETE")
         self._connection.close()
@@ -148,17 +203,34 @@ class Store:
 
     # Writing.
 
+    def define(
+        self, items: Mapping[str, Iterable[Case]], keep: Callable[[str, Case, bool], bool]
+    ) -> None:
+        """Enter the cases of these items. Those that are there are the study's if
+        ``keep(item, case, whether it is now)`` says so; their results stay in any case.
+        """
+        update = "UPDATE members SET current = ? WHERE item = ? AND case_key = ?"
+        with self.transaction():
+            keys = self.keys()
+            for item, case, current in self.members():
+                kept = keep(item, case, current)
+                self._connection.execute(update, [kept, item, keys[case.id]])
+            self._add(items)
+
     def add(self, items: Mapping[str, Iterable[Case]]) -> None:
-        """Enter the cases of these items, unless they are there already."""
+        """Enter the cases of these items as the study's, unless they are already."""
+        with self.transaction():
+            self._add(items)
+
+    def _add(self, items: Mapping[str, Iterable[Case]]) -> None:
         marks = ", ".join("?" * (len(FIELDS) + 1))
         insert = f"INSERT OR IGNORE INTO cases (id, {', '.join(FIELDS)}) VALUES ({marks})"
-        member = "INSERT OR IGNORE INTO members SELECT ?, key FROM cases WHERE id = ?"
-        with self.transaction():
-            for item, cases in items.items():
-                for case in cases:
-                    values = [getattr(case, name) for name in FIELDS]
-                    self._connection.execute(insert, [case.id, *values])
-                    self._connection.execute(member, [item, case.id])
+        member = "INSERT OR REPLACE INTO members SELECT ?, key, 1 FROM cases WHERE id = ?"
+        for item, cases in items.items():
+            for case in cases:
+                values = [getattr(case, name) for name in FIELDS]
+                self._connection.execute(insert, [case.id, *values])
+                self._connection.execute(member, [item, case.id])
 
     def note(self, name: str, value: str) -> None:
         """A line of provenance about the whole file; a later one of this name replaces it."""
@@ -195,38 +267,50 @@ class Store:
 
     def about(self) -> dict[str, str]:
         """Provenance of the whole file: what was asked for, and by which version."""
-        return {row["name"]: row["value"] for row in self.query("SELECT * FROM about")}
+        return {str(row["name"]): str(row["value"]) for row in self.query("SELECT * FROM about")}
 
-    def items(self) -> list[Item]:
+    def items(self, everything: bool = False) -> list[Item]:
         """The items of the study, with the number of their cases."""
         rows = self.query(
             "SELECT item AS name, COUNT(*) AS cases, COUNT(status = 'done' OR NULL) AS done, "
             "COUNT(status = 'failed' OR NULL) AS failed "
-            "FROM members LEFT JOIN results USING (case_key) GROUP BY item ORDER BY item"
+            "FROM members LEFT JOIN results USING (case_key) WHERE current >= ? "
+            "GROUP BY item ORDER BY item",
+            [not everything],
         )
         return [Item(**dict(row)) for row in rows]
 
-    def cases(self, item: str | None = None) -> list[Case]:
-        """All cases, finished or not."""
-        sql = "SELECT * FROM cases c" + (OF_ITEM if item else "") + " ORDER BY key"
-        return [from_mapping(dict(row)) for row in self.query(sql, [item] if item else [])]
+    def cases(self, item: str | None = None, everything: bool = False) -> list[Case]:
+        """The cases of the study, finished or not; ``everything``: former ones as well."""
+        chosen = {"item": item, "least": not everything}
+        return [self._case(row) for row in self.query("SELECT * FROM cases c" + CHOSEN, chosen)]
 
-    def read(self, item: str | None = None) -> list[Outcome]:
-        """What is finished, of this item or of all, in the order the cases were entered."""
-        of_item, values = (OF_ITEM, [item]) if item else ("", [])
-        self._connection.execute("BEGIN")  # one moment of the file for both queries
-        try:
-            outcomes = self.query(f"{OUTCOMES}{of_item} ORDER BY c.key", values)
-            rows = self.query(
-                f"SELECT v.*, c.key FROM curves v JOIN cases c ON c.id = v.case_id{of_item} "
-                "ORDER BY c.key, v.round", values,
-            )  # fmt: skip
-        finally:
-            self._connection.execute("COMMIT")
+    def read(self, item: str | None = None, everything: bool = False) -> list[Outcome]:
+        """What is finished, of this item or of all, in the order the cases were entered.
+
+        ``everything``: also cases that are no longer the study's, or were run on other data.
+        """
+        chosen = {"item": item, "least": not everything}
+        with self._lock:
+            self.query("BEGIN")  # one moment of the file for both queries
+            try:
+                outcomes = self.query(OUTCOMES + CHOSEN, chosen)
+                rows = self.query(f"{CURVES}{CHOSEN}, p.round", chosen)
+            finally:
+                self.query("COMMIT")
         points: dict[int, list[sqlite3.Row]] = {}
         for row in rows:
             points.setdefault(row["key"], []).append(row)
-        return [_outcome(row, points.get(row["key"], [])) for row in outcomes]
+        return [self._outcome(row, points.get(row["key"], [])) for row in outcomes]
+
+    def finished(self) -> int:
+        """How many results there are, of the study as it is now or not."""
+        return int(self.query("SELECT COUNT(*) AS found FROM results")[0]["found"])
+
+    def members(self) -> list[tuple[str, Case, bool]]:
+        """Items, their cases, and whether these are the study's as it was last run."""
+        rows = self.query("SELECT * FROM members JOIN cases ON key = case_key")
+        return [(str(row["item"]), self._case(row), bool(row["current"])) for row in rows]
 
     def timings(self) -> list[tuple[Case, float]]:
         """The seconds that every case took that is done, evaluation included."""
@@ -234,28 +318,58 @@ class Store:
             "SELECT c.*, r.wall_seconds AS took FROM results r JOIN cases c ON c.key = r.case_key "
             "WHERE r.status = 'done'"
         )
-        return [(from_mapping(dict(row)), row["took"]) for row in self.query(sql)]
+        return [(self._case(row), row["took"]) for row in self.query(sql)]
+
+    def _case(self, row: sqlite3.Row) -> Case:
+        with self._sound(row):
+            case = from_mapping(dict(row))
+            if case.id != row["id"]:
+                raise ValueError(f"its settings are those of {case.id}")
+            return case
+
+    def _outcome(self, row: sqlite3.Row, points: Sequence[sqlite3.Row]) -> Outcome:
+        with self._sound(row):
+            return _outcome(self._case(row), row, points)
+
+    @contextmanager
+    def _sound(self, row: sqlite3.Row) -> Iterator[None]:
+        try:
+            yield
+        except (TypeError, ValueError) as error:
+            if str(self.path) in str(error):
+                raise
+            raise ValueError(
+                f"{self.path}: case {row['id']!r} is damaged: {error}; take a copy of the file "
+                f"from before, or remove it with DELETE FROM results WHERE case_key = {row['key']}"
+            ) from error
 
     def snapshot(self, path: str | os.PathLike[str]) -> None:
         """A copy as it is at this moment, in one file, also while others write."""
         Path(path).unlink(missing_ok=True)
         self.query("VACUUM INTO ?", [os.fspath(path)])
 
-    def to_csv(self, folder: str | os.PathLike[str]) -> list[Path]:
-        """cases.csv, one line per case with its settings and how it ended; and points.csv."""
+    def to_csv(
+        self, folder: str | os.PathLike[str], ids: Container[str] | None = None
+    ) -> list[Path]:
+        """cases.csv, one line per case with its settings and how it ended; and points.csv.
+
+        Of the cases with these ids; without them, of all that are there.
+        """
         target = Path(folder)
         target.mkdir(parents=True, exist_ok=True)
         items: dict[str, list[str]] = {}
         for row in self.query("SELECT id, item FROM members JOIN cases ON key = case_key"):
             items.setdefault(row["id"], []).append(row["item"])
-        outcomes = self.read()
+        everything = self.read(everything=True)
+        outcomes = [o for o in everything if ids is None or o.case.id in ids]
         plain = [name for name in Outcome.__dataclass_fields__ if name not in ("case", "curve")]
         named = ["rounds_done" if name == "rounds" else name for name in plain]
         with _table(target / "cases.csv", ["id", "items", *FIELDS, *named]) as cases:
             for o in outcomes:
                 settings = [getattr(o.case, name) for name in FIELDS]
                 ended = [getattr(o, name) for name in plain]
-                cases.writerow([o.case.id, " ".join(items[o.case.id]), *settings, *ended])
+                cells = [o.case.id, " ".join(items[o.case.id]), *settings, *ended]
+                cases.writerow(map(_cell, cells))
         with _table(target / "points.csv", ["id", *CURVE]) as points:
             for o in outcomes:
                 columns = [o.curve[name].tolist() for name in CURVE]
@@ -263,7 +377,16 @@ class Store:
         return [target / "cases.csv", target / "points.csv"]
 
 
-def _outcome(row: sqlite3.Row, points: Sequence[sqlite3.Row]) -> Outcome:
+def _unusable(file: Path, error: sqlite3.Error) -> ValueError:
+    return ValueError(f"{file} cannot be used as a file of results: {error}{_advice(error)}")
+
+
+def _advice(error: sqlite3.Error) -> str:
+    """What to do about what SQLite says; the last eight bits are its kind of error."""
+    return _ADVICE.get((getattr(error, "sqlite_errorcode", None) or 0) & 0xFF, "")
+
+
+def _outcome(case: Case, row: sqlite3.Row, points: Sequence[sqlite3.Row]) -> Outcome:
     values = dict(row)
     done = {name: values[name] for name in Outcome.__dataclass_fields__ if name in values}
     unknown = {"train_rows": 0, "test_rows": 0, "n": 0, "density": 0.0, "origin": "",
@@ -271,16 +394,27 @@ def _outcome(row: sqlite3.Row, points: Sequence[sqlite3.Row]) -> Outcome:
     done |= {name: value for name, value in unknown.items() if done[name] is None}
     done["rounds"] = values["rounds_done"] or 0
     done["generated"] = bool(values["generated"])
+    for name, value in done.items():
+        if not isinstance(value, str if name in _TEXT else int | float):
+            raise TypeError(f"{name} is {value!r}")
+    if done["status"] == "done" and not (points and points[0]["round"] == 0):
+        raise ValueError("its curve does not begin at round 0")
     curve = {
         name: np.array([math.nan if p[name] is None else p[name] for p in points], np.float64)
         for name in CURVE
     }
-    return Outcome(case=from_mapping(values), curve=curve, **done)
+    return Outcome(case=case, curve=curve, **done)
 
 
 @contextmanager
 def _table(path: Path, columns: Sequence[str]) -> Iterator[Any]:
-    with path.open("w", newline="", encoding="utf-8") as file:
+    with replacing(path) as part, part.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(columns)
         yield writer
+
+
+def _cell(value: Any) -> Any:
+    """A text that a spreadsheet would compute is marked as text, by the mark it knows."""
+    formula = isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r", "\n"))
+    return f"'{value}" if formula else value

@@ -6,8 +6,9 @@ Every setting may be one value or a list: the cases are all combinations.
 
 from __future__ import annotations
 
+import math
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -19,20 +20,24 @@ from desopt.types import check_name
 
 #: Keys that are lists of the values of a field of ``Case``, and the fields.
 _LISTS = {"data": "data", "problems": "problem", "methods": "method"}
-_GRIDS = tuple(name for name in FIELDS if name not in (*_LISTS.values(), "run"))
+_GRIDS = tuple(name for name in FIELDS if name not in (*_LISTS.values(), "run", "digest"))
 _KEYS = (*_LISTS, *_GRIDS, "runs", "seeds")
+#: Cases of an item: what is asked for by a slip of the pen should not fill the memory.
+MOST = 1_000_000
 _DEFAULTS: Mapping[str, Any] = {"step_size": 1.0, "iterations": 100, "runs": 1}
 
 
 def read(path: Path) -> tuple[str, dict[str, list[Case]]]:
     """The study's name and its items."""
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{path} is no plain file: give 'paper' or the path of a TOML file")
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ValueError(
             f"there is no study {str(path)!r}: give 'paper' or the path of a TOML file"
         ) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"{path} is not TOML: {error}") from None
     try:
         return _study(content, path.stem)
@@ -48,6 +53,8 @@ def _study(content: dict[str, Any], stem: str) -> tuple[str, dict[str, list[Case
         items = {name: {}}
     if not isinstance(items, dict) or not all(isinstance(item, dict) for item in items.values()):
         raise TypeError("items must be tables: [items.NAME], with the item's keys below it")
+    if not items or "" in items:
+        raise ValueError("items must have names: [items.NAME], with the item's keys below it")
     for key in content:
         check_name("key", key, ("name", "items", *_KEYS))
     return name, {item: _cases(item, _merged(content, own)) for item, own in items.items()}
@@ -75,6 +82,9 @@ def _cases(item: str, keys: dict[str, Any]) -> list[Case]:
         check_name("method", method, METHODS)
     for problem in grid["problem"]:
         check_name("problem", problem, LOSSES)
+    count = math.prod(map(len, (seeds, *grid.values())))
+    if count > MOST:
+        raise ValueError(f"item {item!r} would have {count:,} cases, more than {MOST:,}")
     combinations = product(seeds, *grid.values())
     return [Case(run=run, **dict(zip(grid, rest, strict=True))) for run, *rest in combinations]
 
@@ -88,10 +98,10 @@ def _values(key: str, value: Any) -> list[Any]:
     return values
 
 
-def _seeds(runs: Any, seeds: Any) -> list[int]:
+def _seeds(runs: Any, seeds: Any) -> Sequence[int]:
     """Runs are numbered from 0, and the number is the seed, unless seeds are given."""
     if seeds is not None:
         return _values("seeds", seeds)
     if isinstance(runs, bool) or not isinstance(runs, int) or runs < 1:
         raise TypeError(f"runs must be a whole number of at least 1, got {runs!r}")
-    return list(range(runs))
+    return range(runs)

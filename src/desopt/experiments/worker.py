@@ -12,6 +12,7 @@ from typing import Any
 
 from desopt.experiments.cases import Case, from_mapping
 from desopt.experiments.execute import Split, execute, warm_up
+from desopt.experiments.identity import digest
 
 
 class Desk:
@@ -19,7 +20,7 @@ class Desk:
 
     def __init__(self, data_dir: str | None) -> None:
         self._data_dir = data_dir
-        self._loaded: tuple[tuple[str, int | None], Split] | None = None
+        self._loaded: tuple[tuple[str, int | None, str | None], Split] | None = None
         self._warm: set[tuple[type, str]] = set()
 
     def run(self, case: Case) -> dict[str, Any]:
@@ -31,11 +32,22 @@ class Desk:
         return execute(case, split)
 
     def _split(self, case: Case) -> Split:
-        wanted = case.data, case.rows
+        wanted = case.data, case.rows, case.digest
         if self._loaded is None or self._loaded[0] != wanted:
             self._loaded = None  # the old one goes before the new one comes
-            self._loaded = wanted, Split.load(*wanted, self._data_dir)
+            self._check(case)
+            split = Split.load(case.data, case.rows, self._data_dir)
+            self._check(case)  # it was not changed meanwhile either
+            self._loaded = wanted, split
         return self._loaded[1]
+
+    def _check(self, case: Case) -> None:
+        """The study's digest and what is loaded must be of the same data."""
+        if case.digest not in (None, found := digest(case.data, self._data_dir)):
+            raise ValueError(
+                f"the data {case.data!r} have changed since the study began: their digest was "
+                f"{case.digest}, now it is {found}; give the command again to run on the new ones"
+            )
 
 
 def main(data_dir: str | None = None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from desopt.experiments.files import replacing
 from desopt.looks import Look
 from desopt.report import names, profiles
 from desopt.report.select import Series
@@ -59,13 +61,21 @@ class Profiles:
 
 def save(figure: Figure, folder: Path, name: str, title: str, formats: Sequence[str]) -> list[Path]:
     """Equal results give equal files: they hold no date."""
-    figure.draw_without_rendering()
-    figure.set_layout_engine("none")  # once found, the layout serves every format
     paths = [folder / f"{name}.{form}" for form in formats]
-    for path in paths:
-        date = "CreationDate" if path.suffix == ".pdf" else "Date"
-        figure.savefig(path, metadata={date: None, "Title": title})
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # a box stands for it
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")  # once found, the layout serves every format
+        for path in paths:
+            date = "CreationDate" if path.suffix == ".pdf" else "Date"
+            with replacing(path) as part:
+                figure.savefig(part, format=path.suffix[1:], metadata={date: None, "Title": title})
     return paths
+
+
+def plain(text: str) -> str:
+    """A name as matplotlib has to be told: dollars are no formula, and none begins with _."""
+    return f"{' ' * text.startswith('_')}{text}".replace("$", r"\$")
 
 
 def curves(
@@ -84,7 +94,7 @@ def curves(
                 continue
             _curves(axes, here, metric)
             shown = names.data(data, here[0][0].generated)
-            axes.set_title(f"{names.problem(problem)}, {shown}")
+            axes.set_title(plain(f"{names.problem(problem)}, {shown}"))
         grid[row, 0].set_ylabel(names.METRICS[metric])
     for axes in grid[-1]:
         axes.set_xlabel("rounds")
@@ -154,7 +164,8 @@ def _profile(axes: Axes, ratio: FloatArray, look: Look, right: float) -> None:
 def _solves_none(panel: Profiles) -> str:
     """What solves nothing has no line in the paper; here it is named."""
     none = [label for label, ratio in panel.ratios.items() if not np.isfinite(ratio).any()]
-    return "\n".join(textwrap.wrap(f"no instance solved: {'; '.join(none)}", 62)) if none else ""
+    text = plain(f"no instance solved: {'; '.join(none)}")
+    return "\n".join(textwrap.wrap(text, 62)) if none else ""
 
 
 def _figure(width: float, height: float, rows: int, columns: int) -> tuple[Figure, Any]:
@@ -169,7 +180,7 @@ def _legend(figure: Figure, legend: Legend) -> None:
     from matplotlib.lines import Line2D
 
     handles = [
-        Line2D([], [], color=colour, marker=marker, label=label)
+        Line2D([], [], color=colour, marker=marker, label=plain(label))
         for label, (colour, _, marker) in legend.items()
     ]
     for handle, (_, dash, _) in zip(handles, legend.values(), strict=True):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from desopt.experiments.text import distinct, file_name, short
 from desopt.looks import LOOKS, Look
 from desopt.report import drawing, names
 from desopt.report.claims import DELTA, HIGH, LOW, step_study
@@ -24,7 +25,7 @@ DASHES = (":", "--", "-", "-.")
 
 @dataclass(frozen=True)
 class Plan:
-    """A figure that can be drawn."""
+    """A figure that can be drawn; its name is that of its files."""
 
     name: str
     caption: str
@@ -33,7 +34,9 @@ class Plan:
 
 def planned(study: Study) -> list[Plan]:
     """The figures that the results are enough for."""
-    return [*_curve_plans(study), *_step_plans(study), *_sweep_plans(study), *_own_plans(study)]
+    plans = [*_curve_plans(study), *_step_plans(study), *_sweep_plans(study), *_own_plans(study)]
+    files = distinct(plan.name for plan in plans)
+    return [replace(plan, name=name) for plan, name in zip(plans, files, strict=True)]
 
 
 def save(plan: Plan, folder: Path, formats: Sequence[str]) -> list[Path]:
@@ -72,7 +75,9 @@ def _curve_plans(study: Study) -> list[Plan]:
         for place, row in enumerate(data_rows(s.case.data for s in series)):
             if row:
                 here = [line for line in lines if line[0].case.data in row]
-                caption = f"{title.capitalize()} on {', '.join(row)}: median and quartiles"
+                caption = (
+                    f"{title.capitalize()} on {', '.join(map(short, row))}: median and quartiles"
+                )
                 make = partial(drawing.curves, here, row, metric, legend)
                 plans.append(Plan(_figure_name(title, place), caption, make))
     return plans
@@ -108,9 +113,9 @@ def _step_plans(study: Study) -> list[Plan]:
     if data := _at_hand("susy", found) or min(found, default=None):
         groups = richest([s for s in series if s.case.data == data], "method", "step_size")
         lines = [(s, step_look(k, steps)) for group in groups.values() for k, s in group.items()]
-        caption = f"Training loss on {data} with different initial step sizes"
+        caption = f"Training loss on {short(data)} with different initial step sizes"
         make = partial(drawing.curves, lines, [data], "train_loss", legend)
-        plans.append(Plan(f"figure-4-step-size-{data}", caption, make))
+        plans.append(Plan(f"figure-4-step-size-{file_name(data)}", caption, make))
     return plans
 
 
@@ -162,7 +167,8 @@ def _own_plans(study: Study) -> list[Plan]:
             legend = {names.label(compared, key): look for key, look in looks.items()}
             rows = sorted({s.case.data for s in best})
             make = partial(drawing.curves, lines, rows, "train_loss", legend)
-            plans.append(Plan(f"{_file_name(item)}-training-loss", f"Training loss, {item}", make))
+            name, caption = f"{file_name(item)}-training-loss", f"Training loss, {short(item)}"
+            plans.append(Plan(name, caption, make))
     return plans
 
 
@@ -170,7 +176,3 @@ def own_look(compared: Sequence[str], key: tuple[Any, ...], place: int) -> Look:
     """A method's own look where only methods are compared."""
     known = list(compared) == ["method"] and key[0] in LOOKS
     return LOOKS[key[0]] if known else names.look(place)
-
-
-def _file_name(item: str) -> str:
-    return "".join(c if c.isalnum() or c in "-_" else "-" for c in item)

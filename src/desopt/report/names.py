@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from desopt.experiments.text import short
 from desopt.looks import LOOKS, Look
 
 METHODS = {
@@ -55,15 +56,15 @@ GENERATED = "(generated)"
 
 
 def method(name: str) -> str:
-    return METHODS.get(name, name)
+    return METHODS.get(name) or short(name)
 
 
 def problem(name: str) -> str:
-    return PROBLEMS.get(name, name)
+    return PROBLEMS.get(name) or short(name)
 
 
 def data(name: str, generated: bool) -> str:
-    shown = name.replace("susy", "SUSY")
+    shown = short(name.replace("susy", "SUSY"))
     return f"{shown} {GENERATED}" if generated else shown
 
 
@@ -73,7 +74,7 @@ def instance(key: tuple[str, str], generated: bool) -> str:
 
 
 def item(name: str) -> str:
-    return ITEMS.get(name, name)
+    return ITEMS.get(name) or short(name)
 
 
 def setting(name: str, value: Any) -> str:

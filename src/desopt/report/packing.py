@@ -78,7 +78,7 @@ def band(quartiles: Band) -> list[Packed]:
 
 def _power(values: FloatArray) -> int:
     largest = np.max(np.abs(values), initial=0.0, where=np.isfinite(values))
-    return DIGITS - 1 - int(np.floor(np.log10(largest))) if largest > 0 else 0
+    return min(300, DIGITS - 1 - int(np.floor(np.log10(largest)))) if largest > 0 else 0
 
 
 def _whole(values: FloatArray, power: int) -> Packed:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import html
 import json
 import re
 from collections.abc import Sequence
 from importlib import resources
+from urllib.parse import quote
 
+from desopt.experiments.text import printable
 from desopt.report import tables
 from desopt.report.figures import Plan
 from desopt.report.packing import pack
@@ -26,10 +30,13 @@ def render(
 ) -> str:
     """The page. Equal results give an equal page."""
     packed = pack(study)
+    css, js = _asset("page.css"), _asset("page.js")
     parts = {
         "title": TITLE,
-        "css": _asset("page.css"),
-        "js": _asset("page.js"),
+        "css": css,
+        "js": js,
+        "css_hash": _hash(css),
+        "js_hash": _hash(js),
         "data": _script(packed),
         "lead": _lead(study),
         "verdicts": _verdicts(claims),
@@ -51,10 +58,24 @@ def _asset(name: str) -> str:
     return resources.files("desopt.report").joinpath(name).read_text(encoding="utf-8").strip()
 
 
+def _hash(source: str) -> str:
+    """What the page's policy allows: this very text, and none that a name may smuggle in."""
+    digest = hashlib.sha256(source.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"
+
+
+def _text(text: str) -> str:
+    return html.escape(printable(text))
+
+
+def _link(plan: Plan, form: str) -> str:
+    return html.escape(quote(f"figures/{plan.name}.{form}"))
+
+
 def _script(value: object) -> str:
     """JSON that cannot end the element it stands in."""
-    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c")
 
 
 def _lead(study: Study) -> str:
@@ -112,13 +133,13 @@ def _claims(claims: Sequence[Claim], departed: str) -> str:
     if departed:
         intro += (
             "<p><b>Not at the paper's settings</b>, so the verdicts are about these: "
-            f"{html.escape(departed)}.</p>"
+            f"{_text(departed)}.</p>"
         )
     return _section("claims", "Claims of the paper", [intro, f'<ol class="claims">{items}</ol>'])
 
 
 def _claim(claim: Claim) -> str:
-    e = html.escape
+    e = _text
     return (
         f'<li><span class="verdict {KINDS[claim.verdict]}">{SIGNS[claim.verdict]} '
         f"{claim.verdict}</span><div><h3>{e(claim.text)}</h3><p>{e(claim.numbers)}</p>"
@@ -130,20 +151,20 @@ def _claim(claim: Claim) -> str:
 def _table(table: Table) -> str:
     if not table.rows:
         return ""
-    head = "".join(f'<th scope="col">{html.escape(cell)}</th>' for cell in table.header)
+    head = "".join(f'<th scope="col">{_text(cell)}</th>' for cell in table.header)
     body = "".join(
         "<tr>" + "".join(_cell(cell, (i, j) in table.bold) for j, cell in enumerate(row)) + "</tr>"
         for i, row in enumerate(table.rows)
     )
     kind = "numbers right" if table.bold else "numbers"
     return (
-        f'<h3>{html.escape(table.caption)}</h3><div class="scroll" tabindex="0">'
+        f'<h3>{_text(table.caption)}</h3><div class="scroll" tabindex="0">'
         f'<table class="{kind}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>\n'
     )
 
 
 def _cell(text: str, bold: bool) -> str:
-    shown = html.escape(text)
+    shown = _text(text)
     return f"<td><b>{shown}</b></td>" if bold else f"<td>{shown}</td>"
 
 
@@ -152,8 +173,8 @@ def _figures(figures: Sequence[Plan], formats: Sequence[str]) -> str:
         return ""
     items = []
     for plan in figures:
-        links = ", ".join(f'<a href="figures/{plan.name}.{f}">{f.upper()}</a>' for f in formats)
-        items.append(f"<li>{html.escape(plan.caption)} ({links})</li>")
+        links = ", ".join(f'<a href="{_link(plan, f)}">{f.upper()}</a>' for f in formats)
+        items.append(f"<li>{_text(plan.caption)} ({links})</li>")
     intro = "<p>In the paper's arrangement, for a LaTeX document; they lie beside this page.</p>"
     return _section("figures", "Figures", [intro, f'<ul class="files">{"".join(items)}</ul>'])
 
@@ -162,8 +183,7 @@ def _fallback(figures: Sequence[Plan], formats: Sequence[str]) -> str:
     if "svg" not in formats:
         return ""
     return "".join(
-        f'<p><img src="figures/{plan.name}.svg" alt="{html.escape(plan.caption)}"></p>'
-        for plan in figures
+        f'<p><img src="{_link(plan, "svg")}" alt="{_text(plan.caption)}"></p>' for plan in figures
     )
 
 

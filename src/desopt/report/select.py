@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -56,26 +56,61 @@ class Study:
     outcomes: Sequence[Outcome]
     progress: Sequence[Item]
     about: Mapping[str, str]
+    left_out: int = 0  # results that are no longer the study's
 
     def item(self, name: str) -> Sequence[Series]:
         return self.items.get(name, ())
 
 
-def read_study(folder: str | os.PathLike[str]) -> Study:
-    """Everything that is finished in a folder that ``desopt suite`` wrote."""
+def read_study(folder: str | os.PathLike[str], everything: bool = False) -> Study:
+    """What is finished of a study, in the folder that ``desopt suite`` wrote.
+
+    ``everything``: also cases that the study had before, and results on data that have changed
+    since, as data sets of their own.
+    """
     with Store.open(folder) as store:
-        outcomes, progress, about = store.read(), store.items(), store.about()
-        members = {item.name: {case.id for case in store.cases(item.name)} for item in progress}
+        outcomes, about = store.read(everything=everything), store.about()
+        progress = store.items(everything)
+        members: dict[str, set[str]] = {item.name: set() for item in progress}
+        current = set()
+        for item, case, now in store.members():
+            current |= {case} if now else set()
+            if now or everything:
+                members[item].add(case.id)
+        left_out = store.finished() - len(outcomes)
     if not any(o.status == "done" for o in outcomes):
         raise ValueError(
             f"no run in {str(folder)!r} has finished yet, so there is nothing to report; "
             "let desopt suite go on"
         )
+    shown = tell_apart(outcomes, current)
     items = {
-        name: summarise(o for o in outcomes if o.case.id in members[name])
+        name: summarise(shown[id] for id in shown if id in members[name])
         for name in in_order(members, ITEMS)
     }
-    return Study({k: v for k, v in items.items() if v}, outcomes, progress, about)
+    found = {name: series for name, series in items.items() if series}
+    return Study(found, list(shown.values()), progress, about, left_out)
+
+
+def tell_apart(outcomes: Sequence[Outcome], current: Collection[Case]) -> dict[str, Outcome]:
+    """The outcomes by case id; those on former data under a name that says so."""
+    now, met = _digests(current), _digests(o.case for o in outcomes)
+    plain = {data: found for data, found in met.items() if len(found) == 1} | now
+    shown = {}
+    for o in outcomes:
+        case = o.case
+        if case.digest not in plain.get(case.data, ()):
+            digest = f"digest {case.digest[:8]}" if case.digest else "no digest"
+            case = replace(case, data=f"{case.data} ({digest})")
+        shown[o.case.id] = replace(o, case=case)
+    return shown
+
+
+def _digests(cases: Iterable[Case]) -> dict[str, set[str | None]]:
+    found: dict[str, set[str | None]] = {}
+    for case in cases:
+        found.setdefault(case.data, set()).add(case.digest)
+    return found
 
 
 def summarise(outcomes: Iterable[Outcome]) -> list[Series]:
@@ -137,7 +172,7 @@ def varying(series: Sequence[Series]) -> tuple[str, ...]:
 
     What the method decides (its mixture, say) is not one of them, nor what the data set does.
     """
-    names = [name for name in FIELDS if name not in ("data", "problem", "run", "method")]
+    names = [name for name in FIELDS if name not in ("data", "digest", "problem", "run", "method")]
     groups: dict[tuple[str, str, str], list[Case]] = {}
     for s in series:
         groups.setdefault((*s.instance, s.case.method), []).append(s.case)

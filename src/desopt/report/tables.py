@@ -7,13 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from desopt.experiments.cases import FIELDS
+from desopt.experiments.files import write_text
 from desopt.experiments.store import Outcome
+from desopt.experiments.text import printable
 from desopt.report import names
 from desopt.report.select import Series, Study, best_steps, richest
 
 #: Of the settings, those that are not shown as such: they name the instance, or count the runs.
-NAMING = ("data", "problem", "method", "run")
+NAMING = ("data", "digest", "problem", "method", "run")
 MISSING = "\N{EN DASH}"
+MESSAGE = 500  # characters of one that are shown
 
 
 @dataclass(frozen=True)
@@ -131,6 +134,9 @@ def provenance(study: Study) -> Table:
         ["processor time", f"{sum(o.cpu_seconds for o in done) / 3600:.2f} hours"],
     ]
     rows += [[name, value] for name, value in study.about.items()]
+    digests = {o.case.data: o.case.digest for o in done}
+    for data in names.in_order(digests, names.DATA):
+        rows.append([f"digest of {names.data(data, False)}", digests[data] or "not known"])
     for item in study.progress:
         failed = f", {item.failed} failed" if item.failed else ""
         rows.append([names.item(item.name), f"{item.done:,} of {item.cases:,} cases done{failed}"])
@@ -142,7 +148,8 @@ def failures(study: Study) -> Table:
     found: dict[str, list[str]] = {}
     for o in study.outcomes:
         if o.status != "done":
-            found.setdefault(o.message, []).append(o.case.label)
+            message = " ".join(o.message.split())
+            found.setdefault(message[:MESSAGE], []).append(o.case.label)
     rows = [
         [message, f"{len(cases)}", "; ".join(cases[:3]) + ("; ..." if len(cases) > 3 else "")]
         for message, cases in found.items()
@@ -162,7 +169,7 @@ def write_latex(table: Table, folder: Path) -> Path:
         lines.append(" & ".join(cells) + r" \\")
     lines += [r"\bottomrule", r"\end{tabular}"]
     path = folder / f"{table.name}.tex"
-    path.write_text("\n".join([f"% {table.caption}", *lines, ""]), encoding="utf-8")
+    write_text(path, "\n".join([f"% {table.caption}", *lines, ""]))
     return path
 
 
@@ -170,7 +177,13 @@ def _latex_row(cells: Iterable[str]) -> str:
     return " & ".join(map(_latex, cells)) + r" \\"
 
 
+_LATEX = {c: f"\\{c}" for c in "&%$#_{}"} | {
+    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+    "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", '"': r"\textquotedbl{}",
+    "[": "{[}", "*": "{*}",  # after the end of a line they would be its arguments
+    MISSING: "--",
+}  # fmt: skip
+
+
 def _latex(text: str) -> str:
-    special = {c: f"\\{c}" for c in "&%$#_{}"} | {"\\": r"\textbackslash{}", MISSING: "--"}
-    special |= {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-    return "".join(special.get(c, c) for c in text)
+    return "".join(_LATEX.get(c, c) for c in printable(text))

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import html
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from desopt.experiments.files import write_text
+from desopt.experiments.text import printable
 from desopt.report import figures, names, page, tables
 from desopt.report.claims import judge
 from desopt.report.select import Study
 from desopt.report.verdicts import Claim, departures
 
 FORMATS = ("html", "svg", "pdf", "tex")
+RECORD = ".written"  # the names of the files of a report, one per line
 NEEDS = "figures need matplotlib: pip install 'desopt[report]', or ask for --format html,tex"
 
 
@@ -47,9 +52,26 @@ def write(
         paths += [tables.write_latex(table, out) for table in tables.tables(study)]
     if "html" in formats:
         target = out / "index.html"
-        target.write_text(page.render(study, claims, plans, drawn), encoding="utf-8")
+        write_text(target, page.render(study, claims, plans, drawn))
         paths.insert(0, target)
+    _remove_former(out, paths, [*formats, "md", "json"])
     return Written(claims, departed, paths)
+
+
+def _remove_former(out: Path, paths: Sequence[Path], formats: Sequence[str]) -> None:
+    """Remove what an earlier report wrote in these formats and this one did not."""
+    record = out / RECORD
+    before = record.read_text(encoding="utf-8").splitlines() if record.is_file() else []
+    now = [path.relative_to(out).as_posix() for path in paths]
+    kept = []
+    for name in before:
+        if name in now or not re.fullmatch(r"(figures/)?\w[\w.-]*", name):
+            continue
+        if name.rpartition(".")[2] in formats:
+            (out / name).unlink(missing_ok=True)
+        elif (out / name).is_file():
+            kept.append(name)
+    write_text(record, "".join(f"{name}\n" for name in sorted([*kept, *now])))
 
 
 def require_matplotlib() -> None:
@@ -63,15 +85,17 @@ def _write_claims(claims: Sequence[Claim], departed: str, out: Path) -> list[Pat
     """For a README and for programs."""
     if not claims:
         return []
-    lines = [f"Not at the paper's settings: {departed}.", ""] if departed else []
+    lines = [f"Not at the paper's settings: {_markdown(departed)}.", ""] if departed else []
     lines += ["| claim | verdict | numbers |", "|---|---|---|"]
     lines += [f"| {c.text} | {c.verdict} | {_markdown(c.numbers)} |" for c in claims]
     text, data = out / "claims.md", out / "claims.json"
-    text.write_text("\n".join([*lines, ""]), encoding="utf-8")
+    write_text(text, "\n".join([*lines, ""]))
     rows = json.dumps([asdict(c) for c in claims], indent=1, ensure_ascii=False)
-    data.write_text(rows + "\n", encoding="utf-8")
+    write_text(data, rows + "\n")
     return [text, data]
 
 
 def _markdown(text: str) -> str:
-    return text.replace("|", "\\|").replace("<", "&lt;")
+    """Text of a cell: no markup, no HTML, no link, whatever the names in it look like."""
+    marked = re.sub(r"([\\`*_~|\[\]]|:(?=//))", r"\\\1", html.escape(text, quote=False))
+    return printable(marked)
