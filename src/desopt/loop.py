@@ -406,8 +406,10 @@ class _Run:
         last = self._last()
         nans = int(last["nans"])
         if nans:
-            message += f"; {nans} values were NaN and counted as rejected steps"
-            warnings.warn(f"fun returned NaN {nans} times", RuntimeWarning, stacklevel=4)
+            message += f"; {nans} values were not finite and counted as rejected steps"
+            warnings.warn(
+                f"fun returned NaN or infinity {nans} times", RuntimeWarning, stacklevel=4
+            )
         fun = self.history[-1]["loss"] if self.history else self.initial
         return Result(
             x=state.x,

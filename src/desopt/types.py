@@ -85,7 +85,7 @@ class Walked(NamedTuple):
 
 
 class Searched(NamedTuple):
-    """One worker's search: accept bits, NaN values, and (coordinates, v - x there).
+    """One worker's search: accept bits, values not finite, and (coordinates, v - x there).
 
     The memory of the accept bits is used again.
     """
@@ -121,7 +121,11 @@ class LocalFunction(Protocol):
         """Let v be the point of the last ``peek``."""
 
     def search(self, steps: Iterable[Step], count: int) -> BoolArray:
-        """Try the steps in order, keep v + step where f(v + step) <= f(v); say which were kept."""
+        """Try the steps in order, keep v + step where f(v + step) <= f(v); say which were kept.
+
+        A value that is not finite is never kept and counts in ``nans``; where f(v) is not
+        finite, the first v + step with a finite value is kept.
+        """
 
     def search_mixture(self, stream: Any, scale: FloatArray, l: int, gaussian: bool) -> BoolArray:
         """``search`` for the steps of ``rng.mixture_block``: l coordinates each."""

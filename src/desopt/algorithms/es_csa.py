@@ -68,7 +68,7 @@ class ESCSA(Settings):
         f = local.everything(task.x, task.round)
         stream = Stream(self.seed, task.round, SERVER, 0, Purpose.NORMAL)
         sums = f.values_around(stream, sigma, self.population) * f.rows
-        sums[np.isnan(sums)] = np.inf  # ranks last
+        sums[~np.isfinite(sums)] = np.inf  # ranks last
         return Answer(
             worker,
             pack_scalars(sums),
