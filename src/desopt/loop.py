@@ -8,7 +8,7 @@ import platform
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from desopt.engines.base import Wired
 from desopt.engines.choice import choose
 from desopt.history import History, Row
 from desopt.jit import compilation_noticed, let_go_of_llvm
+from desopt.participation import asked
 from desopt.progress import ProgressBar
 from desopt.rng import MAX_ITERATIONS, MAX_ROUNDS, SERVER, STREAM_VERSION
 from desopt.samplers import Sampler
@@ -134,6 +135,8 @@ def minimize(
         told.
     max_evaluations, max_seconds, target, patience
         Further ends of the run; the last two look at rounds where the objective was evaluated.
+        ``max_evaluations`` is never exceeded: the last round has fewer iterations, or is left
+        out where not even one for each worker remains.
 
     The result depends on none of ``engine``, ``jobs``, ``journal``.
     """
@@ -213,6 +216,7 @@ class _Run:
     _evaluating: float = 0.0
     _each: float = 0.0
     _before: Mapping[str, Any] = field(default_factory=_nothing_yet)
+    _limit: int | None = None  # of the next round's task; 0: there is none
 
     def __call__(self, x0: FloatArray, show: bool | None) -> Result:
         algorithm, schedule = self.job.algorithm, self.schedule
@@ -225,7 +229,7 @@ class _Run:
             ):
                 bar.note("starting")
                 self.engine.start(self.job)
-                self._tell(state)
+                self._plan(state, self._last()["evaluations"])
                 if state.round == 0:
                     self.initial = self._evaluate(x0)
                     self._evaluating = 0.0  # it may have compiled or loaded something
@@ -233,11 +237,12 @@ class _Run:
                 began = state.round
                 for row in self.history:
                     ended = schedule.stopping.check(row)
+                ended = ended or self._out_of_values(self._last())
                 while ended is None and state.round < schedule.rounds:
                     if state.round < began + 2:  # first the evaluation is loaded, then the search
                         let_go_of_llvm()
                     before, answers, state, row = self._round(state)
-                    ended = schedule.stopping.check(row)
+                    ended = schedule.stopping.check(row) or self._out_of_values(row)
                     if ended is not None:
                         self._complete(row, state)
                     self._record(before, answers, state, row)
@@ -260,16 +265,18 @@ class _Run:
         """One turn of the loop: plan, work, merge, and the row that tells of it."""
         began = time.perf_counter()
         answers: list[Answer] = []
-        arriving = self._arriving(self.job.algorithm.plan(before), answers)
+        task = replace(self.job.algorithm.plan(before), limit=self._limit)
+        arriving = self._arriving(task, answers)
         state = self.job.algorithm.merge(before, arriving)
         for _ in arriving:  # whatever the merge did not look at
             pass
-        self._tell(state)
         last = self._last()
+        evaluations = last["evaluations"] + sum(a.evaluations for a in answers)
+        self._plan(state, evaluations)
         up, down = self._traffic(before.round, answers)
         row = Row(
             round=state.round,
-            evaluations=last["evaluations"] + sum(a.evaluations for a in answers),
+            evaluations=evaluations,
             samples=last["samples"] + sum(a.samples for a in answers),
             nans=last["nans"] + sum(a.nans for a in answers),
             bytes_up=last["bytes_up"] + up,
@@ -331,9 +338,25 @@ class _Run:
                 )
             yield answer
 
-    def _tell(self, state: Any) -> None:
+    def _plan(self, state: Any, spent: int) -> None:
+        """What the next round may cost; an engine that keeps the state is told where it begins."""
+        schedule, cost = self.schedule, getattr(self.job.algorithm, "cost", None)
+        self._limit = None
+        if state.round < schedule.rounds:
+            self._limit = schedule.stopping.limit(spent, self._asked, cost)
         if isinstance(self.engine, Wired):
-            self.engine.follow(state)
+            self.engine.follow(state, *(() if self._limit is None else (self._limit,)))
+
+    @property
+    def _asked(self) -> int:
+        """How many workers have a part in a round."""
+        return asked(self.job.workers, self.job.participation)
+
+    def _out_of_values(self, last: Mapping[str, Any]) -> tuple[Status, str] | None:
+        """Whether ``max_evaluations`` leaves less than a round needs."""
+        if self._limit != 0:
+            return None
+        return self.schedule.stopping.out_of_values(int(last["evaluations"]), self._asked)
 
     def _traffic(self, round: int, answers: list[Answer]) -> tuple[int, int]:
         """Bytes up and down in this round: as counted, or what a wire would have carried."""

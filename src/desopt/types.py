@@ -35,11 +35,17 @@ Step: TypeAlias = tuple[IndexArray | None, FloatArray]
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What every worker needs to know of one round: its number, x_t, and a few scalars."""
+    """What every worker needs to know of one round: its number, x_t, and a few scalars.
+
+    ``limit`` is the most values that a worker may compute, where a run's budget leaves fewer
+    than the method would take (None). What was not spent looks like rejected steps in the
+    answer, so merges and replays need not know of it.
+    """
 
     round: int
     x: FloatArray
     scalars: tuple[float, ...] = ()
+    limit: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +223,12 @@ class Crew(Protocol):
 
 
 class Algorithm(Protocol):
-    """Hyper-parameters (a frozen dataclass) and four verbs."""
+    """Hyper-parameters (a frozen dataclass) and four verbs.
+
+    It may also have ``cost``: the least values that a worker's round can do anything with, and
+    the most it computes. Then ``work`` keeps to ``Task.limit``, and ``max_evaluations`` is never
+    exceeded; without, a run ends after the round that spends it.
+    """
 
     @property
     def name(self) -> str: ...

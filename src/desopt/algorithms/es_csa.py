@@ -28,7 +28,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from desopt.algorithms.base import Form, Settings, pack_scalars, unmoved, unpack_scalars
+from desopt.algorithms.base import (
+    Form,
+    Settings,
+    affordable,
+    pack_scalars,
+    unmoved,
+    unpack_scalars,
+)
 from desopt.kernels.portable import exp, log
 from desopt.kernels.steps import sum_of_squares, weighted_normals
 from desopt.rng import SERVER, Purpose, Stream
@@ -67,8 +74,10 @@ class ESCSA(Settings):
         (sigma,) = task.scalars
         f = local.everything(task.x, task.round)
         stream = Stream(self.seed, task.round, SERVER, 0, Purpose.NORMAL)
-        sums = f.values_around(stream, sigma, self.population) * f.rows
-        sums[~np.isfinite(sums)] = np.inf  # ranks last
+        sums = np.full(self.population, np.inf)  # ranks last, and so does what is not finite
+        members = affordable(self.population, task.limit)
+        values = f.values_around(stream, sigma, members) * f.rows
+        sums[:members] = np.where(np.isfinite(values), values, np.inf)
         return Answer(
             worker,
             pack_scalars(sums),
@@ -104,6 +113,10 @@ class ESCSA(Settings):
     @property
     def form(self) -> Form:
         return Form(scalars=self.population)
+
+    @property
+    def cost(self) -> tuple[int, int]:
+        return self.population // 2 + 1, self.population  # with fewer there is nothing to select
 
     def weights(self) -> FloatArray:
         """Positive and decreasing, summing to 1, for the mu best."""

@@ -8,6 +8,7 @@ so that the size is bounded. A node that lost them says so, and is brought back 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from flwr.app import ConfigRecord, Context, Message
@@ -90,7 +91,8 @@ class _Node:
         if order.total:
             messages.append(replica.total(task, self.worker, *job.total(task.x, self.worker)))
         if order.work and self.worker in job.asked(task.round):
-            messages.append(replica.answer(task, job.work(task, self.worker)))
+            limited = replace(task, limit=order.limit or None)
+            messages.append(replica.answer(task, job.work(limited, self.worker)))
         return messages or [replica.ask()]
 
     def _job(self, replica: Replica) -> Job:

@@ -79,6 +79,7 @@ class Federation:
         self._failures: Counter[int] = Counter()  # by node, in this round
         self._opened: float | None = None
         self._merged: list[Answer] = []
+        self._limit: int | None = None
         self._counted = 0, 0
 
     # --- what minimize calls -----------------------------------------------------------------
@@ -86,7 +87,8 @@ class Federation:
     def start(self, job: Job) -> None:
         self._job = job
 
-    def follow(self, state: Any) -> None:
+    def follow(self, state: Any, limit: int | None = None) -> None:
+        self._limit = limit
         if self.server is None:
             self._begin(state)
         else:
@@ -135,7 +137,7 @@ class Federation:
 
     def _exchange(self, complete: Callable[[], bool], *, total: bool) -> None:
         """Send and receive until it is complete or the round is over."""
-        work = self._server.state.round < self.last
+        work = self._server.state.round < self.last and self._limit != 0
         while not complete():
             nodes = set(self._grid.get_node_ids())
             self._forget(self._worker.keys() - nodes)
@@ -183,12 +185,13 @@ class Federation:
     def _order(self, node: int, work: bool, total: bool) -> Order:
         server = self._server
         if node in self._worker:
-            return Order(server.message_for(node), b"", work, total)
+            return Order(server.message_for(node), b"", work, total, self._limit or 0)
         server.admit(node, ())  # which worker it is, it says in its answer
         server.receive(node, self._newcomer)  # it will stand where the description puts it
         server.bytes_up -= len(self._newcomer)
         server.bytes_down += len(self._description)
-        return Order(server.message_for(node), self._description, work, total)
+        description, limit = self._description, self._limit or 0
+        return Order(server.message_for(node), description, work, total, limit)
 
     def _receive(self) -> None:
         if not self._pending:
