@@ -519,7 +519,7 @@ def test_patience_begins_anew_with_every_improvement() -> None:
 
 
 def test_callbacks_see_every_row() -> None:
-    rows, points, others = [], [], list[Any]()
+    rows, points, others = [], [], list[Any]()  # the last: rows that are kept as they are
 
     def watch(row: Any) -> None:
         rows.append(dict(row))
@@ -533,6 +533,74 @@ def test_callbacks_see_every_row() -> None:
     for t, point in enumerate(points, 1):
         np.testing.assert_array_equal(point, run(rounds=t).x)
     assert not hasattr(result.history[0], "x")  # a point per round would fill the memory
+    result.x[:] = 7.0
+    for row, point in zip(others, points, strict=True):
+        np.testing.assert_array_equal(row.x, point)
+        assert not row.x.flags.writeable
+
+
+def test_a_callback_cannot_change_the_history() -> None:
+    def meddle(row: Any) -> None:
+        row["evaluations"] = -1
+        row["note"] = "mine"
+
+    history = run(callbacks=meddle).history
+    assert [row["evaluations"] for row in history] == [10, 20, 30]
+    assert "note" not in history[0]
+
+
+# --- the best point --------------------------------------------------------------------------
+
+
+def wave(x: Floats) -> float:
+    """Falls and rises along the way, so that the last point is not the best."""
+    return float(np.cos(7.0 * x.sum()) + 0.01 * x @ x)
+
+
+@pytest.mark.parametrize("snapshot_every", [0, 2])
+@pytest.mark.parametrize("method", desopt.METHODS)
+def test_best_point(method: str, snapshot_every: int, tmp_path: Path) -> None:
+    """Of x0 and all points that were evaluated; the same after any resume."""
+    points = [np.ones(3)]
+    options: dict[str, Any] = {"method": method, "rounds": 9, "eval_every": 1, "momentum": 0.3,
+                               "step_size": 0.7}  # fmt: skip
+    whole = run(wave, callbacks=lambda row: points.append(row.x), **options)
+    losses = [wave(x) for x in points]
+    assert len(losses) == 10
+    best = losses.index(min(losses))
+    assert whole.best_fun == losses[best] <= whole.fun
+    np.testing.assert_array_equal(whole.best_x, points[best])
+    for cut in (1, best or 1, min(best + 1, 9), 8, 9):
+        path = tmp_path / f"{cut}"
+        parts = {"journal": path, "snapshot_every": snapshot_every}
+        run(wave, **options | parts | {"rounds": cut})
+        again = run(wave, **options | parts)
+        assert again.best_x.tobytes() == whole.best_x.tobytes()
+        assert again.best_fun == whole.best_fun
+
+
+def test_best_point_of_a_run_that_only_rises() -> None:
+    values = iter([3.0, 5.0, 4.0, math.nan, 3.0])
+    result = run(lambda x, batch: next(values) if len(batch) == 40 else 0.0, data=[X],
+                 batch_size=5, rounds=4, eval_every=1)  # fmt: skip
+    assert (result.best_fun, result.fun) == (3.0, 3.0)
+    assert result.best_x.tolist() == [1.0, 1.0, 1.0], "the first of equals"
+    result.best_x[:] = 0.0  # memory of its own
+
+
+def test_best_point_where_nothing_was_evaluated() -> None:
+    result = run(eval_every=0)
+    assert math.isnan(result.best_fun)
+    np.testing.assert_array_equal(result.best_x, result.x)
+    assert not np.shares_memory(result.best_x, result.x)
+
+
+@pytest.mark.filterwarnings("ignore:fun returned NaN or infinity")
+def test_an_infinite_value_is_not_the_best() -> None:
+    values = iter([3.0, -math.inf, 2.0, math.inf])
+    result = run(lambda x, batch: next(values) if len(batch) == 40 else 0.0, data=[X],
+                 batch_size=5, rounds=3, eval_every=1)  # fmt: skip
+    assert result.best_fun == 2.0
 
 
 @pytest.mark.parametrize(
@@ -575,9 +643,10 @@ def test_by_default_evaluating_takes_little_of_the_time() -> None:
 def test_result() -> None:
     result = run()
     names = ("x", "fun", "nfev", "nit", "success", "status", "message", "history", "engine",
-             "initial_fun", "nan_count")  # fmt: skip
+             "initial_fun", "nan_count", "best_x", "best_fun", "digest")  # fmt: skip
     kinds = [type(getattr(result, name)) for name in names]
-    assert kinds == [np.ndarray, float, int, int, bool, int, str, desopt.History, str, float, int]
+    assert kinds == [np.ndarray, float, int, int, bool, int, str, desopt.History, str, float, int,
+                     np.ndarray, float, str]  # fmt: skip
     assert (result.nfev, result.nit, result.status, result.success) == (30, 3, 0, True)
     assert (result.engine, result.nan_count, result.initial_fun) == ("serial", 0, 3.0)
     text = repr(result)

@@ -30,7 +30,10 @@ from desopt.progress import ProgressBar
 from desopt.rng import MAX_ITERATIONS, MAX_ROUNDS, SERVER, STREAM_VERSION
 from desopt.samplers import Sampler
 from desopt.stopping import Callback, Schedule, Status, Stopping
-from desopt.types import Algorithm, Answer, EngineError, FloatArray, JournalError, Objective, Task
+from desopt.types import Algorithm, Answer, EngineError, FloatArray, Objective, Task
+
+#: Coordinates that all steps of a worker's round may change, in a journal that is replayed.
+MAX_COORDINATES = 2**27
 
 
 @dataclass
@@ -38,7 +41,9 @@ class Result:
     """What ``minimize`` found, named as SciPy names it.
 
     ``fun`` is the full objective at ``x`` (NaN with ``eval_every=0``), ``nfev`` the number of
-    values of the local functions that were computed, ``nit`` the number of rounds.
+    values of the local functions that were computed, ``nit`` the number of rounds. ``best_fun``
+    is the least of the objective's values in the history (and at x0) and ``best_x`` the point
+    that has it: the first one of equals, ``x`` and NaN where nothing was evaluated.
     """
 
     x: FloatArray = field(repr=False)
@@ -52,6 +57,13 @@ class Result:
     initial_fun: float
     nan_count: int
     history: History = field(repr=False)
+    best_x: FloatArray = field(repr=False)
+    best_fun: float
+
+    @property
+    def digest(self) -> str:
+        """A short name for the bits of ``x``, to compare runs by; as ``desopt replay --digest``."""
+        return journals.digest_of(self.x)
 
 
 class Interrupted(KeyboardInterrupt):
@@ -217,6 +229,7 @@ class _Run:
     _each: float = 0.0
     _before: Mapping[str, Any] = field(default_factory=_nothing_yet)
     _limit: int | None = None  # of the next round's task; 0: there is none
+    _best: tuple[float, FloatArray | None] = (math.inf, None)  # value and point
 
     def __call__(self, x0: FloatArray, show: bool | None) -> Result:
         algorithm, schedule = self.job.algorithm, self.schedule
@@ -232,6 +245,7 @@ class _Run:
                 self._plan(state, self._last()["evaluations"])
                 if state.round == 0:
                     self.initial = self._evaluate(x0)
+                    self._compare(self.initial, x0)
                     self._evaluating = 0.0  # it may have compiled or loaded something
                 schedule.stopping.start(self.initial)
                 began = state.round
@@ -295,6 +309,12 @@ class _Run:
         """Evaluate the full objective for this row, unless it has been."""
         if math.isnan(row["loss"]):
             row["loss"] = self._evaluate(state.x)
+            self._compare(row["loss"], state.x)
+
+    def _compare(self, loss: float, x: FloatArray) -> None:
+        """Remember the best point; no state's x is ever written to, so it need not be copied."""
+        if math.isfinite(loss) and loss < self._best[0]:
+            self._best = loss, x
 
     def _record(self, before: Any, answers: list[Answer], state: Any, row: Row) -> None:
         """Into the history and the journal, which begins with the first round that is done."""
@@ -311,10 +331,10 @@ class _Run:
     def _stopped_by_callback(self, row: Row, state: Any) -> bool:
         if not self.schedule.callbacks:
             return False
-        row.x = state.x.view()
-        row.x.flags.writeable = False
-        stops = [bool(callback(row)) for callback in self.schedule.callbacks]
-        del row.x  # the history would keep a point per round
+        seen = Row(row)  # theirs to keep; the history would keep a point per round
+        seen.x = state.x.view()
+        seen.x.flags.writeable = False
+        stops = [bool(callback(seen)) for callback in self.schedule.callbacks]
         return any(stops)
 
     def _last(self) -> Mapping[str, Any]:
@@ -387,18 +407,31 @@ class _Run:
         """The state that the journal ends with, if there is one and it belongs to this run."""
         if self.path is None or not self.path.exists():
             return None
-        self.log, contents = journals.Journal.reopen(self.path)
+        path, mine = self.path, self._header(x0)
+
+        def check(header: dict[str, Any]) -> None:
+            journals.check_versions(path, header, mine["versions"])
+            journals.check_config(path, header, mine["config"])
+
+        self.log, contents = journals.Journal.reopen(path, check)
         try:
-            header = self._header(x0)
-            journals.check_versions(self.path, contents.header, header["versions"])
-            journals.check_config(self.path, contents.header, header["config"])
-        except JournalError:
+            return self._restore(contents)
+        except BaseException:
             self.log.close()
             raise
+
+    def _restore(self, contents: journals.Contents) -> Any:
+        """Take over history, totals and the best point; the state at the end."""
         self.history = History(contents.rows)
         self._before = self._last()
         self.initial = _number(contents.header["initial_fun"])
-        return forward(self.job.algorithm, contents, None)
+        losses = [self.initial, *(row["loss"] for row in contents.rows)]
+        finite = [round for round, loss in enumerate(losses) if math.isfinite(loss)]
+        best = min(finite, key=lambda round: (losses[round], round), default=0)
+        with journals.refusing(self.path or "", "what it holds"):
+            at_best, last = forward(self.job.algorithm, contents, (best, len(contents.rows)))
+        self._compare(losses[best], at_best.x)
+        return last
 
     def _header(self, x0: FloatArray) -> dict[str, Any]:
         job = self.job
@@ -434,8 +467,9 @@ class _Run:
                 f"fun returned NaN or infinity {nans} times", RuntimeWarning, stacklevel=4
             )
         fun = self.history[-1]["loss"] if self.history else self.initial
+        best, best_x = self._best
         return Result(
-            x=state.x,
+            x=state.x.copy(),  # callbacks may have kept the state's own
             fun=float(fun),
             nfev=int(last["evaluations"]),
             nit=int(state.round),
@@ -446,6 +480,8 @@ class _Run:
             initial_fun=float(self.initial),
             nan_count=nans,
             history=self.history,
+            best_x=state.x.copy() if best_x is None else best_x.copy(),
+            best_fun=float(best) if best_x is not None else math.nan,
         )
 
 
@@ -482,21 +518,48 @@ def replay(
 
     A run with a sampler of the user's own needs it again here.
     """
-    contents = journals.read(journal)
-    journals.check_versions(Path(journal), contents.header, versions())
+    return replayed(Path(journal), journals.read(journal), round, sampler)
+
+
+def replayed(
+    path: Path, contents: journals.Contents, round: int | None = None, sampler: Any = None
+) -> FloatArray:
+    """``replay`` of a journal that was read already."""
+    journals.check_versions(path, contents.header, versions())
     done = len(contents.rows)
     if round is not None and not 0 <= round <= done:
-        raise ValueError(f"round must be 0 to {done}, the rounds in {journal}; got {round!r}")
-    algorithm = restore(contents.header["config"]["method"], check.as_sampler(sampler))
-    x: FloatArray = forward(algorithm, contents, round).x
+        raise ValueError(f"round must be 0 to {done}, the rounds in {path}; got {round!r}")
+    own = check.as_sampler(sampler)
+    with journals.refusing(path, "what it holds"):
+        method = contents.header["config"]["method"]
+        _check_plausible(method)
+        (state,) = forward(restore(method, own), contents, (done if round is None else round,))
+    x: FloatArray = state.x
     return x
 
 
-def forward(algorithm: Algorithm, contents: journals.Contents, round: int | None) -> Any:
-    """The state after ``round`` rounds: the nearest snapshot before it, and the merges since."""
-    last = len(contents.rows) if round is None else round
-    snapshot = max((s for s in contents.snapshots if s["round"] <= last), key=lambda s: s["round"])
-    state = type(algorithm.init(snapshot["x"]))(**snapshot)
-    while state.round < last:
-        state = algorithm.merge(state, contents.answers[state.round])
-    return state
+def _check_plausible(method: Mapping[str, Any]) -> None:
+    """Refuse settings that no run can have had, before memory is taken by them."""
+    whole = {name: method[name] for name in ("iterations", "seed", "population") if name in method}
+    whole["mixture"] = method.get("sampler", {}).get("l", 1)
+    for name, value in whole.items():
+        check.whole(name, value, 0)
+    if whole["mixture"] * whole.get("iterations", 1) > MAX_COORDINATES:
+        raise ValueError(f"{whole['mixture']} coordinates in each of {whole['iterations']} steps")
+
+
+def forward(algorithm: Algorithm, contents: journals.Contents, rounds: Iterable[int]) -> list[Any]:
+    """The states after these rounds, which must not fall.
+
+    Each from the nearest state before it, a snapshot or one of these, by the merges since.
+    """
+    like = algorithm.init(np.zeros(contents.header["config"]["n"]))
+    found: list[Any] = []
+    for last in rounds:
+        snapshot = max((s for s in contents.snapshots if s.round <= last), key=lambda s: s.round)
+        if not found or found[-1].round < snapshot.round:
+            state = snapshot.state(like)
+        while state.round < last:
+            state = algorithm.merge(state, contents.answers[state.round])
+        found.append(state)
+    return found

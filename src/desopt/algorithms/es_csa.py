@@ -93,10 +93,12 @@ class ESCSA(Settings):
             count += 1
             with np.errstate(invalid="ignore"):  # inf - inf: a member that cannot be ranked
                 sums += unpack_scalars(answer, self.population)
+        if count == 0:
+            return unmoved(state)
         weights = self.weights()
         best = np.argsort(sums, kind="stable")[: weights.size]
         ranked = np.isfinite(sums[best])
-        if count == 0 or not ranked.any():
+        if not ranked.any():
             return unmoved(state)
         z = np.empty(n)  # z_w = sum_i w_i z_(i); a member without a value is no step
         stream = Stream(self.seed, state.round, SERVER, 0, Purpose.NORMAL)
