@@ -249,6 +249,9 @@ def _take(contents: Contents, kind: bytes, payload: bytes) -> None:
         row, answers = _unpack_round(payload, contents.header["config"]["workers"])
         if row["round"] != done + 1:
             raise ValueError(f"round {row['round']} follows round {done}")
+        fallen = [name for name in _TOTALS if contents.rows and row[name] < contents.rows[-1][name]]
+        if fallen:
+            raise ValueError(f"{fallen[0]} is a total and has fallen")
         contents.rows.append(row)
         contents.answers.append(answers)
     else:
@@ -267,6 +270,18 @@ def check_config(path: Path, header: Mapping[str, Any], mine: Mapping[str, Any])
         theirs, ours = flatten(header["config"]), flatten(mine)
         names = sorted(theirs.keys() | ours.keys())
         _refuse_differences(path, "configuration", names, theirs, ours)
+
+
+def other_code(
+    header: Mapping[str, Any], versions: Mapping[str, Any], mine: Mapping[str, str]
+) -> list[str]:
+    """The names of what has other code than when the journal was begun, as far as is known."""
+    theirs = header.get("code")
+    before, now = str(header["versions"].get("python")), str(versions["python"])
+    if not isinstance(theirs, dict) or before.split(".")[:2] != now.split(".")[:2]:
+        return []
+    names = sorted(theirs.keys() | mine.keys())
+    return [f"{name:.40}" for name in names if theirs.get(name) != mine.get(name)]
 
 
 #: Versions that decide bits.
@@ -423,11 +438,15 @@ _ROUND_FIELDS = (
 )  # fmt: skip
 
 
+#: What grows from round to round, and the least that it cannot be.
+_TOTALS = dict.fromkeys(_ROUND_FIELDS[3:], 2**63) | {"repeated": 2**31}
+
+
 def _unpack_round(payload: bytes, workers: int) -> tuple[Row, list[Answer]]:
     *values, count = _ROUND.unpack_from(payload)
     row = Row(zip(_ROUND_FIELDS, values, strict=True), answers=count)
-    if max(values[3:]) >= 2**63:
-        raise ValueError(f"a count of {max(values[3:])}")
+    if any(row[name] >= most for name, most in _TOTALS.items()):  # there must be room for more
+        raise ValueError("a count that no run has")
     answers: list[Answer] = []
     at, worker = _ROUND.size, -1
     for _ in range(count):

@@ -19,6 +19,7 @@ from desopt import journal as journals
 from desopt._version import __version__
 from desopt.algorithms import restore
 from desopt.algorithms.es_csa import default_population
+from desopt.code_digest import code_digest, user_code_of
 from desopt.data import Nothing, as_shards, fingerprint, total_rows
 from desopt.engines import Engine, Job
 from desopt.engines.base import Wired
@@ -230,9 +231,12 @@ class _Run:
     _before: Mapping[str, Any] = field(default_factory=_nothing_yet)
     _limit: int | None = None  # of the next round's task; 0: there is none
     _best: tuple[float, FloatArray | None] = (math.inf, None)  # value and point
+    _code: dict[str, str] = field(default_factory=dict)
 
     def __call__(self, x0: FloatArray, show: bool | None) -> Result:
         algorithm, schedule = self.job.algorithm, self.schedule
+        if self.path is not None:  # before anything runs: closures may change
+            self._code = user_code_of(self.job.objective, algorithm, self.job.shards)
         state = self._resume(x0) or algorithm.init(x0)
         ended: tuple[Status, str] | None = None
         try:
@@ -415,6 +419,7 @@ class _Run:
 
         self.log, contents = journals.Journal.reopen(path, check)
         try:
+            _warn_of_other_code(path, contents, mine["code"], 5)
             return self._restore(contents)
         except BaseException:
             self.log.close()
@@ -437,6 +442,7 @@ class _Run:
         job = self.job
         return {
             "versions": versions(),
+            "code": self._code,
             "config": {
                 "method": job.algorithm.settings(),
                 "objective": job.objective.settings(),
@@ -485,6 +491,20 @@ class _Run:
         )
 
 
+def _warn_of_other_code(
+    path: Path, contents: journals.Contents, mine: Mapping[str, str], stacklevel: int
+) -> None:
+    """Other data are refused; of other code only its author knows what it means."""
+    names = journals.other_code(contents.header, versions(), mine)
+    if names:
+        warnings.warn(
+            f"{path}: this run began with other code of {', '.join(names)}; it goes on with what "
+            "is given now",
+            RuntimeWarning,
+            stacklevel=stacklevel,
+        )
+
+
 def _is_interrupt(error: BaseException | None) -> bool:
     """Whether it was Ctrl-C; from inside a compiled kernel it comes wrapped in SystemErrors."""
     while isinstance(error, SystemError):
@@ -530,12 +550,21 @@ def replayed(
     if round is not None and not 0 <= round <= done:
         raise ValueError(f"round must be 0 to {done}, the rounds in {path}; got {round!r}")
     own = check.as_sampler(sampler)
+    if own is not None:
+        _warn_of_other_sampler(path, contents, sampler)
     with journals.refusing(path, "what it holds"):
         method = contents.header["config"]["method"]
         _check_plausible(method)
         (state,) = forward(restore(method, own), contents, (done if round is None else round,))
     x: FloatArray = state.x
     return x
+
+
+def _warn_of_other_sampler(path: Path, contents: journals.Contents, sampler: Any) -> None:
+    theirs = contents.header.get("code")
+    if isinstance(theirs, dict) and "sampler" in theirs:
+        mine = {**theirs, "sampler": code_digest(sampler) or theirs["sampler"]}
+        _warn_of_other_code(path, contents, mine, 5)
 
 
 def _check_plausible(method: Mapping[str, Any]) -> None:
