@@ -7,6 +7,8 @@ from scratch at its point, no step is taken back, no bits are packed.
 ``loss(x, X, y)`` is the mean of F over the rows of ``X``; ``shards`` is the list of the M
 workers' ``(X_i, y_i)``, labels in {-1, +1}, ``X_i`` an array or a CSR matrix. ``T`` rounds of
 ``K`` iterations with minibatches of ``b`` rows, 0-based ``t``, ``i`` and ``k`` throughout.
+``last`` is for a run that ends by its budget: the iterations (estimates, members) of the last
+round, where there are fewer than in the others.
 """
 
 import functools
@@ -93,20 +95,38 @@ def minibatch(shard: Shard, b: int, seed: int, t: int, i: int, k: int = 0) -> Sh
     return X[rows], y[rows]
 
 
+def accepts(new: float, old: float) -> bool:
+    """Whether a step is kept: NaN and infinity never are, and any value is better than none."""
+    return math.isfinite(new) and (not math.isfinite(old) or new <= old)
+
+
+def spent(t: int, T: int, full: int, last: int | None) -> int:
+    """The iterations of round t."""
+    return full if last is None or t < T - 1 else last
+
+
 # Algorithm 1.
 
 
 def es(
-    loss: Loss, data: Shard, x0: Vector, *, K: int, T: int, alpha: float, seed: int
+    loss: Loss,
+    data: Shard,
+    x0: Vector,
+    *,
+    K: int,
+    T: int,
+    alpha: float,
+    seed: int,
+    last: int | None = None,
 ) -> tuple[Vector, list[NDArray[np.bool_]]]:
     """Algorithm 1 on all the data, its T * K iterations told in T rounds."""
     x, masks = x0.copy(), []
     for t in range(T):
         mask = np.zeros((1, K), dtype=bool)
-        for j in range(K):
+        for j in range(spent(t, T, K, last)):
             alpha_k = alpha / math.sqrt(t * K + j + 1)  # line 2
             w = gaussian(seed)(x, alpha_k, t, 0, j)  # line 3
-            if loss(w, *data) <= loss(x, *data):  # line 4
+            if accepts(loss(w, *data), loss(x, *data)):  # line 4
                 x, mask[0, j] = w, True
         masks.append(mask)
     return x, masks
@@ -128,6 +148,7 @@ def des(
     beta: float,
     seed: int,
     l: int = 8,
+    last: int | None = None,
 ) -> tuple[Vector, list[NDArray[np.bool_]]]:
     """Algorithms 2 and 3; also returns each round's (M, K) accept decisions."""
     M, offspring = len(shards), mutation(sampler, seed, l)
@@ -137,9 +158,9 @@ def des(
         mask, finals = np.zeros((M, K), dtype=bool), []
         for i in range(M):
             v, batch = x.copy(), minibatch(shards[i], b, seed, t, i)
-            for k in range(K):
+            for k in range(spent(t, T, K, last)):
                 w = offspring(v, alpha_0 / math.sqrt(k + 1), t, i, k)
-                if loss(w, *batch) <= loss(v, *batch):
+                if accepts(loss(w, *batch), loss(v, *batch)):
                     v, mask[i, k] = w, True
             finals.append(v)
         d = np.mean([v - x for v in finals], axis=0)
@@ -155,9 +176,13 @@ def des(
 def estimate(
     loss: Loss, batch: Shard, v: Vector, mu: float, stream: Stream
 ) -> tuple[float, Vector]:
-    """Central difference along a Gaussian u: the scalar g and u; g u estimates the gradient."""
+    """Central difference along a Gaussian u: the scalar g and u; g u estimates the gradient.
+
+    Where a value is not finite the estimate says nothing: no step.
+    """
     u = normals(stream, len(v))
-    return (loss(v + mu * u, *batch) - loss(v - mu * u, *batch)) / (2.0 * mu), u
+    g = (loss(v + mu * u, *batch) - loss(v - mu * u, *batch)) / (2.0 * mu)
+    return (g if math.isfinite(g) else 0.0), u
 
 
 def _fed_zo(
@@ -172,13 +197,14 @@ def _fed_zo(
     mu: float,
     seed: int,
     redraw: bool,
+    last: int | None = None,
 ) -> Vector:
     x = x0.copy()
     for t in range(T):
         finals = []
         for i, shard in enumerate(shards):
             v = x.copy()
-            for k in range(K // 2):
+            for k in range(spent(t, T, K // 2, last)):
                 batch = minibatch(shard, b, seed, t, i, k if redraw else 0)
                 g, u = estimate(loss, batch, v, mu, Stream(seed, t, i, k, Purpose.NORMAL))
                 v = v - alpha_tk(t, k) * g * u
@@ -220,6 +246,7 @@ def zo_signsgd(
     alpha: float,
     mu: float,
     seed: int,
+    last: int | None = None,
 ) -> Vector:
     """ZO-signSGD with majority vote: K / 2 estimates at x_t, each on its own minibatch."""
     x = x0.copy()
@@ -227,7 +254,7 @@ def zo_signsgd(
         votes = np.zeros_like(x)
         for i, shard in enumerate(shards):
             gradients = []
-            for k in range(K // 2):
+            for k in range(spent(t, T, K // 2, last)):
                 batch = minibatch(shard, b, seed, t, i, k)
                 g, u = estimate(loss, batch, x, mu, Stream(seed, t, i, k, Purpose.NORMAL))
                 gradients.append(g * u)
@@ -246,6 +273,7 @@ def es_csa(
     T: int,
     alpha: float,
     seed: int,
+    last: int | None = None,
 ) -> Vector:
     """The (mu / mu_w, lambda)-ES with cumulative step-size adaptation, one generation a round."""
     n, M, N = len(x0), len(shards), sum(X.shape[0] for X, _ in shards)
@@ -259,9 +287,12 @@ def es_csa(
     chi_n = math.sqrt(n) * (1 - 1 / (4 * n) + 1 / (21 * n**2))
     x, p, sigma = x0.copy(), np.zeros(n), alpha
     for t in range(T):
-        z = [normals(Stream(seed, t, SERVER, j, Purpose.NORMAL), n) for j in range(size)]
+        count = spent(t, T, size, last)
+        z = [normals(Stream(seed, t, SERVER, j, Purpose.NORMAL), n) for j in range(count)]
         values = [sum(X.shape[0] * loss(x + sigma * u, X, y) for X, y in shards) for u in z]
-        best = np.argsort(values, kind="stable")[:mu]
+        best = [j for j in np.argsort(values, kind="stable") if math.isfinite(values[j])][:mu]
+        if not best:
+            continue
         z_w = sum(w[i] * z[j] for i, j in enumerate(best))
         p = (1 - c_s) * p + math.sqrt(c_s * (2 - c_s) * mu_eff) * z_w
         x = x + sigma * z_w

@@ -166,6 +166,22 @@ def test_a_federation_finds_the_bits_and_losses_of_a_serial_run(method: str) -> 
         assert found.history[column].tolist() == expected.history[column].tolist()
 
 
+@pytest.mark.parametrize("eval_every", [1, 0])
+@pytest.mark.parametrize("method", ["des-mr", "fed-zo-sgd", "es-csa"])
+def test_a_budget_shortens_the_last_round(method: str, eval_every: int) -> None:
+    """Also where it is asked for along with the loss, before ``minimize`` comes to it."""
+    each = {"des-mr": 21, "fed-zo-sgd": 20, "es-csa": 8}[method]
+    more: dict[str, Any] = {"method": method, "population": 8, "eval_every": eval_every,
+                            "max_evaluations": WORKERS * (3 * each + 6)}  # fmt: skip
+    grid = Loopback()
+    found, expected = federated(grid, **more), serial(**more)
+    assert found.x.tobytes() == expected.x.tobytes()
+    assert found.nit == expected.nit == 4
+    assert found.nfev == expected.nfev == more["max_evaluations"]
+    assert [order["limit"] for _, round, order in grid.sent if round == 3] == [6] * WORKERS
+    assert not any(order["work"] for _, round, order in grid.sent if round == 4)
+
+
 def test_what_travels_is_the_answers_and_not_x() -> None:
     grid = Loopback()
     history = federated(grid).history

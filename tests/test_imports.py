@@ -20,7 +20,7 @@ LAYERS = (
     ("algorithms",),
     (
         "engines", "journal", "history", "theory", "progress", "stopping",
-        "wire", "replica", "server",
+        "wire", "replica", "server", "code_digest",
     ),
     ("arguments", "loop"),
     ("bench", "demo", "experiments", "federate", "looks"),

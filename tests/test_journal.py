@@ -1,8 +1,10 @@
 """The journal: what is written comes back bit for bit, and nothing else is taken for it."""
 
 import ast
+import hashlib
 import json
 import math
+import re
 import subprocess
 import sys
 import warnings
@@ -21,6 +23,7 @@ from scipy import sparse
 import desopt
 from desopt import journal as journals
 from desopt.algorithms.des import DESState
+from desopt.cli.replay import replay as replay_command
 from desopt.types import Answer
 
 ROUNDS = 6
@@ -91,7 +94,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 # --- what is written comes back --------------------------------------------------------------
 
-counts = st.integers(0, 2**63)
+counts = st.integers(0, 2**60)
 floats = st.floats(allow_nan=True)
 answers_of_a_round = st.dictionaries(st.integers(0, 2**32 - 2), st.binary(max_size=200), max_size=4)
 
@@ -102,11 +105,15 @@ def test_round_trip(
 ) -> None:
     path = folder / "round-trip"
     path.unlink(missing_ok=True)
-    header = {"config": {"a": 1, "b": {"c": [1.5, "ü"]}}, "initial_fun": None}
+    config = {"workers": 2**32 - 1, "n": 7, "batch_size": 1, "participation": 1.0,
+              "method": {"name": "ü", "c": [1.5]}}  # fmt: skip
+    header = {"config": config, "versions": {}, "initial_fun": None}
     state = DESState(0, np.array(x, np.float64), np.array(x[::-1], np.float64))
     journal = journals.Journal.create(path, header, state)
     written = []
-    for t, (payloads, loss, count) in enumerate(rounds):
+    count = 0
+    for t, (payloads, loss, more) in enumerate(rounds):
+        count += more
         row = desopt.Row(
             round=t + 1, seconds=0.1 * t, loss=loss, evaluations=count, samples=count,
             bytes_up=t, bytes_down=count, nans=t, repeated=3 * t, answers=len(payloads),
@@ -120,10 +127,12 @@ def test_round_trip(
     assert contents.header == header
     assert [repr(row) for row in contents.rows] == [repr(row) for row, _ in written]
     assert contents.answers == [answers for _, answers in written]
-    assert [snapshot["round"] for snapshot in contents.snapshots] == list(range(len(rounds) + 1))
+    assert [snapshot.round for snapshot in contents.snapshots] == list(range(len(rounds) + 1))
     for snapshot in contents.snapshots:
-        assert snapshot["x"].tobytes() == state.x.tobytes()
-        assert snapshot["m"].tobytes() == state.m.tobytes()
+        found = snapshot.state(state)
+        assert found.round == snapshot.round
+        assert found.x.tobytes() == state.x.tobytes()
+        assert found.m.tobytes() == state.m.tobytes()
     assert not contents.torn
     assert contents.end == path.stat().st_size
 
@@ -561,3 +570,77 @@ def test_size_of_a_round_does_not_depend_on_n(tmp_path: Path, n: int) -> None:
     assert sizes[1] - sizes[0] == record
     assert sizes[2] - sizes[0] == 4 * record
     assert record <= 10 * 65 + 100
+
+
+# --- digests ---------------------------------------------------------------------------------
+
+
+def test_digests_are_those_of_every_equal_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Four lines and nothing of the machine, the time or the engine in them."""
+
+    def digests(name: str, *, round: int | None = None, **changes: Any) -> list[str]:
+        run(tmp_path / name, **changes)
+        capsys.readouterr()
+        replay_command(tmp_path / name, round, digest=True)
+        return capsys.readouterr().out.splitlines()
+
+    lines = digests("one")
+    assert [line.split()[0] for line in lines] == ["round", "x", "answers", "losses"]
+    assert lines[0] == f"round         {ROUNDS}"
+    x = desopt.replay(tmp_path / "one")
+    assert lines[1] == f"x             {hashlib.blake2b(x.tobytes(), digest_size=8).hexdigest()}"
+    assert lines[1].endswith(run(None).digest)
+    assert all(re.fullmatch(r"\w+ +[0-9a-f]{16}", line) for line in lines[1:])
+    assert digests("two", engine="threads", jobs=2, snapshot_every=2) == lines
+    run(tmp_path / "three", rounds=2)
+    assert digests("three") == lines, "resumed"
+    other = digests("four", seed=4)
+    assert all(a != b for a, b in zip(lines[1:], other[1:], strict=True))
+    silent = digests("five", eval_every=0)
+    assert silent[:3] == lines[:3]
+    assert silent[3] != lines[3]
+    assert digests("one", round=2)[:3] == digests("six", rounds=2)[:3]
+
+
+# --- test vectors ----------------------------------------------------------------------------
+
+DOCUMENT = Path(__file__).parents[1] / "docs" / "journal.md"
+VECTOR_HEADER = {
+    "versions": {"desopt": "0.1", "format": 2, "stream": 1},
+    "config": {
+        "method": {"name": "des-mr"}, "workers": 2, "participation": 1.0, "batch_size": 10, "n": 2,
+    },
+    "initial_fun": 0.5,
+}  # fmt: skip
+
+
+def vector(name: str) -> bytes:
+    found = re.search(rf"```{name}\n(.*?)```", DOCUMENT.read_text(encoding="utf-8"), re.DOTALL)
+    assert found is not None
+    return bytes.fromhex(found[1])
+
+
+def test_records_are_those_of_the_document(tmp_path: Path) -> None:
+    state = DESState(0, np.array([0.5, -1.0]), np.zeros(2))
+    log = journals.Journal.create(tmp_path / "j", VECTOR_HEADER, state)
+    row = desopt.Row(
+        round=1, seconds=0.25, loss=0.125, evaluations=26, samples=260, bytes_up=4, bytes_down=32,
+        nans=1, repeated=0, answers=2,
+    )  # fmt: skip
+    answers = [Answer(0, b"\xa5\x0f"), Answer(1, b"\x00\x08")]
+    log.append(row, answers)
+    log.close()
+    written = (tmp_path / "j").read_bytes()
+    document = journals.MAGIC + vector("header") + vector("snapshot") + vector("round")
+    assert written.startswith(journals.MAGIC + vector("header"))
+    (tmp_path / "document").write_bytes(document)
+    for name in ("j", "document"):
+        contents = journals.read(tmp_path / name)
+        assert contents.header == VECTOR_HEADER
+        assert contents.rows == [row]
+        assert contents.answers == [answers]
+        found = contents.snapshots[0].state(state)
+        assert (found.x.tobytes(), found.m.tobytes()) == (state.x.tobytes(), state.m.tobytes())
+    assert vector("round")[:-8] == written[-len(vector("round")) : -8]

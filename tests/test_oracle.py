@@ -155,7 +155,7 @@ def compare(method: str, problem: Problem, x0: Vector, path: Path, *, fun: Any =
     assert np.max(np.abs(x - x0)) > 1e-3  # something happened
     assert distance(result.x, x) <= tolerance(method, problem, x)
     value = oracle.loss_of(problem.loss, problem.lam)(result.x, *problem.whole)
-    assert result.fun == pytest.approx(value, rel=1e-12)
+    assert result.fun == pytest.approx(value, rel=1e-12, nan_ok=True)
 
 
 # --- made-up data ----------------------------------------------------------------------------
@@ -174,6 +174,24 @@ def test_built_in_losses(method: str, loss: str, layout: str, tmp_path: Path) ->
 def test_python_callable(method: str, loss: str, layout: str, tmp_path: Path) -> None:
     problem = dealt(loss, *made_up(layout))
     compare(method, problem, np.linspace(-1, 1, 12), tmp_path, fun=fun_of(problem))
+
+
+def with_holes(x: Vector, X: Any, y: Vector, lam: float) -> float:
+    """Logistic regression without a value at 0 and in slices of the space."""
+    slices = {1: math.nan, 4: math.inf, 7: -math.inf}
+    hole = math.nan if not x.any() else slices.get(int(abs(x[3]) * 200) % 10)
+    return oracle.lr(x, X, y, lam) if hole is None else hole
+
+
+@pytest.mark.filterwarnings("ignore:fun returned NaN or infinity")
+@pytest.mark.parametrize("method", desopt.METHODS)
+def test_values_that_are_not_finite(
+    method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where a round begins at such a point: the first finite value is its parent's."""
+    monkeypatch.setitem(oracle.LOSSES, "holes", with_holes)
+    problem = dealt("holes", *made_up("dense"))
+    compare(method, problem, np.zeros(12), tmp_path, fun=fun_of(problem))
 
 
 @pytest.mark.parametrize("method", [name for name in desopt.METHODS if name != "es"])

@@ -59,6 +59,10 @@ def test_a_run_and_its_folder(file: Path, tmp_path: Path) -> None:
     assert json.loads((folder / "settings.json").read_text())["batch_size"] == 70
     assert (folder / "curve.png").read_bytes()[:4] == b"\x89PNG"
     assert np.array_equal(desopt.replay(folder / "run.journal"), result.x)
+    assert np.load(folder / "best_x.npy").tobytes() == result.best_x.tobytes()
+    assert summary["best_loss"] == result.best_fun
+    assert summary["digest"] == result.digest
+    assert f"digest        {result.digest}\n" in done.stdout
 
 
 def test_a_resumed_run_ends_where_one_that_never_stopped_does(file: Path, tmp_path: Path) -> None:

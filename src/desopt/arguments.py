@@ -152,8 +152,13 @@ def as_path(journal: Any) -> Path | None:
     if not isinstance(journal, str | os.PathLike):
         raise TypeError(f"journal must be a file's path or None, got {journal!r}")
     path = Path(os.fspath(journal))
+    if path.is_symlink():  # also of a file that is still to be made
+        path = Path(os.path.realpath(path))
     if path.is_dir():
         raise ValueError(f"journal must be a file, got the folder {str(journal)!r}")
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        what = "a link to itself" if path.is_symlink() else "a pipe or a device"
+        raise ValueError(f"journal must be a file, got {str(journal)!r}, {what}")
     if not path.absolute().parent.is_dir():
         raise FileNotFoundError(
             f"journal: there is no folder {path.absolute().parent}; make it first"

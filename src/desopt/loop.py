@@ -7,7 +7,7 @@ import os
 import platform
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +18,23 @@ from desopt import journal as journals
 from desopt._version import __version__
 from desopt.algorithms import restore
 from desopt.algorithms.es_csa import default_population
+from desopt.code_digest import code_digest, user_code_of
 from desopt.data import Nothing, as_shards, fingerprint, total_rows
 from desopt.engines import Engine, Job
 from desopt.engines.base import Wired
 from desopt.engines.choice import choose
 from desopt.history import History, Row
 from desopt.jit import compilation_noticed, let_go_of_llvm
+from desopt.participation import asked
 from desopt.progress import ProgressBar
 from desopt.rng import MAX_ITERATIONS, MAX_ROUNDS, SERVER, STREAM_VERSION
 from desopt.samplers import Sampler
 from desopt.stopping import Callback, Schedule, Status, Stopping
 from desopt.terminal import warn
-from desopt.types import Algorithm, Answer, EngineError, FloatArray, JournalError, Objective, Task
+from desopt.types import Algorithm, Answer, EngineError, FloatArray, Objective, Task
+
+#: Coordinates that all steps of a worker's round may change, in a journal that is replayed.
+MAX_COORDINATES = 2**27
 
 
 @dataclass
@@ -37,7 +42,9 @@ class Result:
     """What ``minimize`` found, named as SciPy names it.
 
     ``fun`` is the full objective at ``x`` (NaN with ``eval_every=0``), ``nfev`` the number of
-    values of the local functions that were computed, ``nit`` the number of rounds.
+    values of the local functions that were computed, ``nit`` the number of rounds. ``best_fun``
+    is the least of the objective's values in the history (and at x0) and ``best_x`` the point
+    that has it: the first one of equals, ``x`` and NaN where nothing was evaluated.
     """
 
     x: FloatArray = field(repr=False)
@@ -51,6 +58,13 @@ class Result:
     initial_fun: float
     nan_count: int
     history: History = field(repr=False)
+    best_x: FloatArray = field(repr=False)
+    best_fun: float
+
+    @property
+    def digest(self) -> str:
+        """A short name for the bits of ``x``, to compare runs by; as ``desopt replay --digest``."""
+        return journals.digest_of(self.x)
 
 
 class Interrupted(KeyboardInterrupt):
@@ -134,6 +148,8 @@ def minimize(
         told.
     max_evaluations, max_seconds, target, patience
         Further ends of the run; the last two look at rounds where the objective was evaluated.
+        ``max_evaluations`` is never exceeded: the last round has fewer iterations, or is left
+        out where not even one for each worker remains.
 
     The result depends on none of ``engine``, ``jobs``, ``journal``.
     """
@@ -213,9 +229,14 @@ class _Run:
     _evaluating: float = 0.0
     _each: float = 0.0
     _before: Mapping[str, Any] = field(default_factory=_nothing_yet)
+    _limit: int | None = None  # of the next round's task; 0: there is none
+    _best: tuple[float, FloatArray | None] = (math.inf, None)  # value and point
+    _code: dict[str, str] = field(default_factory=dict)
 
     def __call__(self, x0: FloatArray, show: bool | None) -> Result:
         algorithm, schedule = self.job.algorithm, self.schedule
+        if self.path is not None:  # before anything runs: closures may change
+            self._code = user_code_of(self.job.objective, algorithm, self.job.shards)
         state = self._resume(x0) or algorithm.init(x0)
         ended: tuple[Status, str] | None = None
         try:
@@ -225,19 +246,21 @@ class _Run:
             ):
                 bar.note("starting")
                 self.engine.start(self.job)
-                self._tell(state)
+                self._plan(state, self._last()["evaluations"])
                 if state.round == 0:
                     self.initial = self._evaluate(x0)
+                    self._compare(self.initial, x0)
                     self._evaluating = 0.0  # it may have compiled or loaded something
                 schedule.stopping.start(self.initial)
                 began = state.round
                 for row in self.history:
                     ended = schedule.stopping.check(row)
+                ended = ended or self._out_of_values(self._last())
                 while ended is None and state.round < schedule.rounds:
                     if state.round < began + 2:  # first the evaluation is loaded, then the search
                         let_go_of_llvm()
                     before, answers, state, row = self._round(state)
-                    ended = schedule.stopping.check(row)
+                    ended = schedule.stopping.check(row) or self._out_of_values(row)
                     if ended is not None:
                         self._complete(row, state)
                     self._record(before, answers, state, row)
@@ -260,16 +283,18 @@ class _Run:
         """One turn of the loop: plan, work, merge, and the row that tells of it."""
         began = time.perf_counter()
         answers: list[Answer] = []
-        arriving = self._arriving(self.job.algorithm.plan(before), answers)
+        task = replace(self.job.algorithm.plan(before), limit=self._limit)
+        arriving = self._arriving(task, answers)
         state = self.job.algorithm.merge(before, arriving)
         for _ in arriving:  # whatever the merge did not look at
             pass
-        self._tell(state)
         last = self._last()
+        evaluations = last["evaluations"] + sum(a.evaluations for a in answers)
+        self._plan(state, evaluations)
         up, down = self._traffic(before.round, answers)
         row = Row(
             round=state.round,
-            evaluations=last["evaluations"] + sum(a.evaluations for a in answers),
+            evaluations=evaluations,
             samples=last["samples"] + sum(a.samples for a in answers),
             nans=last["nans"] + sum(a.nans for a in answers),
             bytes_up=last["bytes_up"] + up,
@@ -288,6 +313,12 @@ class _Run:
         """Evaluate the full objective for this row, unless it has been."""
         if math.isnan(row["loss"]):
             row["loss"] = self._evaluate(state.x)
+            self._compare(row["loss"], state.x)
+
+    def _compare(self, loss: float, x: FloatArray) -> None:
+        """Remember the best point; no state's x is ever written to, so it need not be copied."""
+        if math.isfinite(loss) and loss < self._best[0]:
+            self._best = loss, x
 
     def _record(self, before: Any, answers: list[Answer], state: Any, row: Row) -> None:
         """Into the history and the journal, which begins with the first round that is done."""
@@ -304,10 +335,10 @@ class _Run:
     def _stopped_by_callback(self, row: Row, state: Any) -> bool:
         if not self.schedule.callbacks:
             return False
-        row.x = state.x.view()
-        row.x.flags.writeable = False
-        stops = [bool(callback(row)) for callback in self.schedule.callbacks]
-        del row.x  # the history would keep a point per round
+        seen = Row(row)  # theirs to keep; the history would keep a point per round
+        seen.x = state.x.view()
+        seen.x.flags.writeable = False
+        stops = [bool(callback(seen)) for callback in self.schedule.callbacks]
         return any(stops)
 
     def _last(self) -> Mapping[str, Any]:
@@ -331,9 +362,25 @@ class _Run:
                 )
             yield answer
 
-    def _tell(self, state: Any) -> None:
+    def _plan(self, state: Any, spent: int) -> None:
+        """What the next round may cost; an engine that keeps the state is told where it begins."""
+        schedule, cost = self.schedule, getattr(self.job.algorithm, "cost", None)
+        self._limit = None
+        if state.round < schedule.rounds:
+            self._limit = schedule.stopping.limit(spent, self._asked, cost)
         if isinstance(self.engine, Wired):
-            self.engine.follow(state)
+            self.engine.follow(state, *(() if self._limit is None else (self._limit,)))
+
+    @property
+    def _asked(self) -> int:
+        """How many workers have a part in a round."""
+        return asked(self.job.workers, self.job.participation)
+
+    def _out_of_values(self, last: Mapping[str, Any]) -> tuple[Status, str] | None:
+        """Whether ``max_evaluations`` leaves less than a round needs."""
+        if self._limit != 0:
+            return None
+        return self.schedule.stopping.out_of_values(int(last["evaluations"]), self._asked)
 
     def _traffic(self, round: int, answers: list[Answer]) -> tuple[int, int]:
         """Bytes up and down in this round: as counted, or what a wire would have carried."""
@@ -364,23 +411,38 @@ class _Run:
         """The state that the journal ends with, if there is one and it belongs to this run."""
         if self.path is None or not self.path.exists():
             return None
-        self.log, contents = journals.Journal.reopen(self.path)
+        path, mine = self.path, self._header(x0)
+
+        def check(header: dict[str, Any]) -> None:
+            journals.check_versions(path, header, mine["versions"])
+            journals.check_config(path, header, mine["config"])
+
+        self.log, contents = journals.Journal.reopen(path, check)
         try:
-            header = self._header(x0)
-            journals.check_versions(self.path, contents.header, header["versions"])
-            journals.check_config(self.path, contents.header, header["config"])
-        except JournalError:
+            _warn_of_other_code(path, contents, mine["code"], 5)
+            return self._restore(contents)
+        except BaseException:
             self.log.close()
             raise
+
+    def _restore(self, contents: journals.Contents) -> Any:
+        """Take over history, totals and the best point; the state at the end."""
         self.history = History(contents.rows)
         self._before = self._last()
         self.initial = _number(contents.header["initial_fun"])
-        return forward(self.job.algorithm, contents, None)
+        losses = [self.initial, *(row["loss"] for row in contents.rows)]
+        finite = [round for round, loss in enumerate(losses) if math.isfinite(loss)]
+        best = min(finite, key=lambda round: (losses[round], round), default=0)
+        with journals.refusing(self.path or "", "what it holds"):
+            at_best, last = forward(self.job.algorithm, contents, (best, len(contents.rows)))
+        self._compare(losses[best], at_best.x)
+        return last
 
     def _header(self, x0: FloatArray) -> dict[str, Any]:
         job = self.job
         return {
             "versions": versions(),
+            "code": self._code,
             "config": {
                 "method": job.algorithm.settings(),
                 "objective": job.objective.settings(),
@@ -406,11 +468,12 @@ class _Run:
         last = self._last()
         nans = int(last["nans"])
         if nans:
-            message += f"; {nans} values were NaN and counted as rejected steps"
-            warn(f"fun returned NaN {nans} times", RuntimeWarning, stacklevel=4)
+            message += f"; {nans} values were not finite and counted as rejected steps"
+            warn(f"fun returned NaN or infinity {nans} times", RuntimeWarning, stacklevel=4)
         fun = self.history[-1]["loss"] if self.history else self.initial
+        best, best_x = self._best
         return Result(
-            x=state.x,
+            x=state.x.copy(),  # callbacks may have kept the state's own
             fun=float(fun),
             nfev=int(last["evaluations"]),
             nit=int(state.round),
@@ -421,6 +484,22 @@ class _Run:
             initial_fun=float(self.initial),
             nan_count=nans,
             history=self.history,
+            best_x=state.x.copy() if best_x is None else best_x.copy(),
+            best_fun=float(best) if best_x is not None else math.nan,
+        )
+
+
+def _warn_of_other_code(
+    path: Path, contents: journals.Contents, mine: Mapping[str, str], stacklevel: int
+) -> None:
+    """Other data are refused; of other code only its author knows what it means."""
+    names = journals.other_code(contents.header, versions(), mine)
+    if names:
+        warn(
+            f"{path}: this run began with other code of {', '.join(names)}; it goes on with what "
+            "is given now",
+            RuntimeWarning,
+            stacklevel=stacklevel,
         )
 
 
@@ -457,21 +536,57 @@ def replay(
 
     A run with a sampler of the user's own needs it again here.
     """
-    contents = journals.read(journal)
-    journals.check_versions(Path(journal), contents.header, versions())
+    return replayed(Path(journal), journals.read(journal), round, sampler)
+
+
+def replayed(
+    path: Path, contents: journals.Contents, round: int | None = None, sampler: Any = None
+) -> FloatArray:
+    """``replay`` of a journal that was read already."""
+    journals.check_versions(path, contents.header, versions())
     done = len(contents.rows)
     if round is not None and not 0 <= round <= done:
-        raise ValueError(f"round must be 0 to {done}, the rounds in {journal}; got {round!r}")
-    algorithm = restore(contents.header["config"]["method"], check.as_sampler(sampler))
-    x: FloatArray = forward(algorithm, contents, round).x
+        raise ValueError(f"round must be 0 to {done}, the rounds in {path}; got {round!r}")
+    own = check.as_sampler(sampler)
+    if own is not None:
+        _warn_of_other_sampler(path, contents, sampler)
+    with journals.refusing(path, "what it holds"):
+        method = contents.header["config"]["method"]
+        _check_plausible(method)
+        (state,) = forward(restore(method, own), contents, (done if round is None else round,))
+    x: FloatArray = state.x
     return x
 
 
-def forward(algorithm: Algorithm, contents: journals.Contents, round: int | None) -> Any:
-    """The state after ``round`` rounds: the nearest snapshot before it, and the merges since."""
-    last = len(contents.rows) if round is None else round
-    snapshot = max((s for s in contents.snapshots if s["round"] <= last), key=lambda s: s["round"])
-    state = type(algorithm.init(snapshot["x"]))(**snapshot)
-    while state.round < last:
-        state = algorithm.merge(state, contents.answers[state.round])
-    return state
+def _warn_of_other_sampler(path: Path, contents: journals.Contents, sampler: Any) -> None:
+    theirs = contents.header.get("code")
+    if isinstance(theirs, dict) and "sampler" in theirs:
+        mine = {**theirs, "sampler": code_digest(sampler) or theirs["sampler"]}
+        _warn_of_other_code(path, contents, mine, 5)
+
+
+def _check_plausible(method: Mapping[str, Any]) -> None:
+    """Refuse settings that no run can have had, before memory is taken by them."""
+    whole = {name: method[name] for name in ("iterations", "seed", "population") if name in method}
+    whole["mixture"] = method.get("sampler", {}).get("l", 1)
+    for name, value in whole.items():
+        check.whole(name, value, 0)
+    if whole["mixture"] * whole.get("iterations", 1) > MAX_COORDINATES:
+        raise ValueError(f"{whole['mixture']} coordinates in each of {whole['iterations']} steps")
+
+
+def forward(algorithm: Algorithm, contents: journals.Contents, rounds: Iterable[int]) -> list[Any]:
+    """The states after these rounds, which must not fall.
+
+    Each from the nearest state before it, a snapshot or one of these, by the merges since.
+    """
+    like = algorithm.init(np.zeros(contents.header["config"]["n"]))
+    found: list[Any] = []
+    for last in rounds:
+        snapshot = max((s for s in contents.snapshots if s.round <= last), key=lambda s: s.round)
+        if not found or found[-1].round < snapshot.round:
+            state = snapshot.state(like)
+        while state.round < last:
+            state = algorithm.merge(state, contents.answers[state.round])
+        found.append(state)
+    return found

@@ -5,6 +5,7 @@ settings.json  everything that was asked for
 run.journal    the answers of all rounds: what a resumed run goes on from
 history.csv    one line per round
 x.npy          the final point
+best_x.npy     the point with the least loss of those that were evaluated
 result.json    losses, errors, cost, versions
 curve.png      loss against rounds, where matplotlib is installed
 =============  ==============================================================
@@ -207,18 +208,21 @@ def _check(settings: Settings) -> None:
 def _save(folder: Path, problem: _Problem, result: Result) -> dict[str, Any]:
     result.history.to_csv(folder / "history.csv")
     np.save(folder / "x.npy", result.x)
+    np.save(folder / "best_x.npy", result.best_x)
     last = result.history[-1] if result.history else {}
     summary = {
         "message": result.message,
         "rounds": result.nit,
         "initial_loss": result.initial_fun,
         "loss": result.fun,
+        "best_loss": result.best_fun,
         **problem.judge(result.x),
         "nan_count": result.nan_count,
         **{
             k: last.get(k, 0)
             for k in ("evaluations", "samples", "bytes_up", "bytes_down", "seconds")
         },
+        "digest": result.digest,
         "engine": result.engine,
         "versions": versions(),
     }

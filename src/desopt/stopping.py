@@ -58,6 +58,27 @@ class Stopping:
             return Status.SECONDS, f"max_seconds {self.max_seconds:g} spent"
         return None
 
+    def limit(self, spent: int, workers: int, cost: tuple[int, int] | None) -> int | None:
+        """The values that each worker may compute in the next round.
+
+        None: as many as the method takes; 0: too few are left for a round. ``cost`` is the
+        algorithm's.
+        """
+        if self.max_evaluations is None or cost is None:
+            return None
+        least, most = cost
+        each = max(0, self.max_evaluations - spent) // workers
+        if each >= most:
+            return None
+        return each if each >= least else 0
+
+    def out_of_values(self, spent: int, workers: int) -> tuple[Status, str]:
+        """The end of a run whose ``limit`` is 0."""
+        left = (self.max_evaluations or 0) - spent
+        who = f"{workers} worker{'s' * (workers > 1)}"
+        rest = f" but for {left}, too few for a round of {who}" if left > 0 else ""
+        return Status.EVALUATIONS, f"max_evaluations {self.max_evaluations} spent{rest}"
+
     def _by_loss(self, loss: float, round: int) -> tuple[Status, str] | None:
         """The rules on the objective; a round where it was not evaluated says nothing."""
         if loss < self._best:

@@ -35,11 +35,17 @@ Step: TypeAlias = tuple[IndexArray | None, FloatArray]
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What every worker needs to know of one round: its number, x_t, and a few scalars."""
+    """What every worker needs to know of one round: its number, x_t, and a few scalars.
+
+    ``limit`` is the most values that a worker may compute, where a run's budget leaves fewer
+    than the method would take (None). What was not spent looks like rejected steps in the
+    answer, so merges and replays need not know of it.
+    """
 
     round: int
     x: FloatArray
     scalars: tuple[float, ...] = ()
+    limit: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +91,7 @@ class Walked(NamedTuple):
 
 
 class Searched(NamedTuple):
-    """One worker's search: accept bits, NaN values, and (coordinates, v - x there).
+    """One worker's search: accept bits, values not finite, and (coordinates, v - x there).
 
     The memory of the accept bits is used again.
     """
@@ -121,7 +127,11 @@ class LocalFunction(Protocol):
         """Let v be the point of the last ``peek``."""
 
     def search(self, steps: Iterable[Step], count: int) -> BoolArray:
-        """Try the steps in order, keep v + step where f(v + step) <= f(v); say which were kept."""
+        """Try the steps in order, keep v + step where f(v + step) <= f(v); say which were kept.
+
+        A value that is not finite is never kept and counts in ``nans``; where f(v) is not
+        finite, the first v + step with a finite value is kept.
+        """
 
     def search_mixture(self, stream: Any, scale: FloatArray, l: int, gaussian: bool) -> BoolArray:
         """``search`` for the steps of ``rng.mixture_block``: l coordinates each."""
@@ -213,7 +223,12 @@ class Crew(Protocol):
 
 
 class Algorithm(Protocol):
-    """Hyper-parameters (a frozen dataclass) and four verbs."""
+    """Hyper-parameters (a frozen dataclass) and four verbs.
+
+    It may also have ``cost``: the least values that a worker's round can do anything with, and
+    the most it computes. Then ``work`` keeps to ``Task.limit``, and ``max_evaluations`` is never
+    exceeded; without, a run ends after the round that spends it.
+    """
 
     @property
     def name(self) -> str: ...

@@ -11,7 +11,16 @@ import numpy as np
 
 from desopt.rng import MAX_ITERATIONS
 from desopt.samplers import Key, Sampler
-from desopt.types import Algorithm, Answer, BoolArray, ByteArray, FloatArray, LocalFunction, Walked
+from desopt.types import (
+    Algorithm,
+    Answer,
+    BoolArray,
+    ByteArray,
+    FloatArray,
+    LocalFunction,
+    Task,
+    Walked,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +71,14 @@ class TwoPointSettings(Settings):
     def form(self) -> Form:
         return Form(scalars=self.estimates, each=2)
 
+    @property
+    def cost(self) -> tuple[int, int]:
+        return 2, self.iterations
+
+    def affordable(self, task: Task) -> int:
+        """The estimates of this round."""
+        return affordable(self.estimates, task.limit, each=2)
+
 
 StateT = TypeVar("StateT", bound=Any)
 
@@ -77,9 +94,9 @@ def finite_or(new: FloatArray, old: FloatArray) -> FloatArray:
     return new if finite.all() else np.where(finite, new, old)
 
 
-def pack_bits(accepted: BoolArray) -> bytes:
-    """K accept bits in K/8 bytes; bit k is bit k % 8 of byte k // 8."""
-    return np.packbits(accepted, bitorder="little").tobytes()
+def pack_bits(accepted: BoolArray, count: int = 0) -> bytes:
+    """K accept bits in K/8 bytes; bit k is bit k % 8 of byte k // 8. Up to ``count``, 0 follow."""
+    return np.packbits(accepted, bitorder="little").tobytes().ljust((count + 7) // 8, b"\0")
 
 
 def unpack_bits(answer: Answer, count: int) -> BoolArray:
@@ -173,12 +190,23 @@ def form_of(algorithm: Algorithm) -> Form:
     return form
 
 
-def search_answer(sampler: Sampler, f: LocalFunction, alpha: FloatArray, key: Key) -> Answer:
+def affordable(count: int, limit: int | None, *, each: int = 1, first: int = 0) -> int:
+    """Of ``count`` iterations those that a task's limit allows, and at least one.
+
+    An iteration takes ``each`` values, and ``first`` come before them.
+    """
+    return count if limit is None else max(1, min(count, (limit - first) // each))
+
+
+def search_answer(
+    sampler: Sampler, f: LocalFunction, alpha: FloatArray, key: Key, limit: int | None
+) -> Answer:
     """Run a (1+1) search of K steps on f; the answer is its accept bits."""
-    accepted = sampler.search(f, alpha, key)
+    steps = affordable(alpha.size, limit, first=1)
+    accepted = sampler.search(f, alpha[:steps], key)
     return Answer(
         key.worker,
-        pack_bits(accepted),
+        pack_bits(accepted, alpha.size),
         evaluations=f.evaluations,
         samples=f.evaluations * f.rows,
         nans=f.nans,
@@ -187,7 +215,8 @@ def search_answer(sampler: Sampler, f: LocalFunction, alpha: FloatArray, key: Ke
     )
 
 
-def slopes_answer(worker: int, walked: Walked, point: FloatArray) -> Answer:
-    """The answer of a worker that made two-point estimates: its slopes."""
+def slopes_answer(worker: int, walked: Walked, point: FloatArray, count: int) -> Answer:
+    """The answer of a worker that made two-point estimates: its slopes; 0 where it made none."""
     slopes, evaluations, samples, nans = walked
-    return Answer(worker, pack_scalars(slopes), evaluations, samples, nans, point)
+    payload = pack_scalars(slopes).ljust(8 * count, b"\0")
+    return Answer(worker, payload, evaluations, samples, nans, point)

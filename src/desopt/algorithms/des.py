@@ -28,6 +28,7 @@ from desopt.algorithms.aggregate import AGGREGATES, combine
 from desopt.algorithms.base import (
     Form,
     Settings,
+    affordable,
     pack_bits,
     packed_bits,
     search_answer,
@@ -78,7 +79,7 @@ class DES(Settings):
         f = local.minibatch(task.x, task.round)
         # lines 7-14 (Algorithm 3: 7-20): keep v + alpha_k u where f_i does not rise
         key = Key(self.seed, task.round, worker)
-        return search_answer(self.sampler, f, self.step_sizes(task.round), key)
+        return search_answer(self.sampler, f, self.step_sizes(task.round), key, task.limit)
 
     @property
     def together(self) -> bool:
@@ -87,11 +88,12 @@ class DES(Settings):
     def work_together(self, task: Task, crew: Crew, workers: Sequence[int]) -> Iterator[Answer]:
         assert isinstance(self.sampler, Mixture)
         alpha, key = self.step_sizes(task.round), Key(self.seed, task.round, 0)
-        searches = self.sampler.search_together(crew, task.x, alpha, key, workers)
-        evaluations = alpha.size + 1
+        steps = affordable(alpha.size, task.limit, first=1)
+        searches = self.sampler.search_together(crew, task.x, alpha[:steps], key, workers)
+        evaluations = steps + 1
         for worker, (accepted, nans, change) in zip(workers, searches, strict=True):
             samples = evaluations * crew.batch_size
-            payload = pack_bits(accepted)
+            payload = pack_bits(accepted, alpha.size)
             yield Answer(worker, payload, evaluations, samples, nans, change=change)
 
     def merge(self, state: DESState, answers: Iterable[Answer]) -> DESState:
@@ -152,6 +154,10 @@ class DES(Settings):
     @property
     def form(self) -> Form:
         return Form(bits=self.iterations)
+
+    @property
+    def cost(self) -> tuple[int, int]:
+        return 2, self.iterations + 1
 
     def step_sizes(self, t: int) -> FloatArray:
         """alpha_k^t for k = 0..K-1 (lines 4 and 8); sqrt is exact to the last bit, pow is not."""

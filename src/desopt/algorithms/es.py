@@ -49,7 +49,7 @@ class ES(Settings):
         f = local.everything(task.x, task.round)
         key = Key(self.seed, task.round, worker)
         # lines 3-8: sample u, keep x + alpha_k u where f does not rise
-        return search_answer(self.sampler, f, self.step_sizes(task.round), key)
+        return search_answer(self.sampler, f, self.step_sizes(task.round), key, task.limit)
 
     def merge(self, state: ESState, answers: Iterable[Answer]) -> ESState:
         given = list(answers)
@@ -68,6 +68,10 @@ class ES(Settings):
     @property
     def form(self) -> Form:
         return Form(bits=self.iterations, whole=True)
+
+    @property
+    def cost(self) -> tuple[int, int]:
+        return 2, self.iterations + 1
 
     def step_sizes(self, t: int) -> FloatArray:
         """Line 2: alpha_k = alpha_0 / sqrt(k+1), for the k of round t."""

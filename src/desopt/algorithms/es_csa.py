@@ -33,6 +33,7 @@ import numpy as np
 from desopt.algorithms.base import (
     Form,
     Settings,
+    affordable,
     finite_or,
     pack_scalars,
     unmoved,
@@ -76,8 +77,10 @@ class ESCSA(Settings):
         (sigma,) = task.scalars
         f = local.everything(task.x, task.round)
         stream = Stream(self.seed, task.round, SERVER, 0, Purpose.NORMAL)
-        sums = f.values_around(stream, sigma, self.population) * f.rows
-        sums[~np.isfinite(sums)] = np.inf  # ranks last
+        sums = np.full(self.population, np.inf)  # ranks last, and so does what is not finite
+        members = affordable(self.population, task.limit)
+        values = f.values_around(stream, sigma, members) * f.rows
+        sums[:members] = np.where(np.isfinite(values), values, np.inf)
         return Answer(
             worker,
             pack_scalars(sums),
@@ -93,11 +96,13 @@ class ESCSA(Settings):
             count += 1
             with np.errstate(over="ignore", invalid="ignore"):
                 sums += unpack_scalars(answer, self.population, missing=True)
+        if count == 0:
+            return unmoved(state)
         sums[~np.isfinite(sums)] = np.inf
         weights = self.weights()
         best = np.argsort(sums, kind="stable")[: weights.size]
         ranked = np.isfinite(sums[best])
-        if count == 0 or not ranked.any():
+        if not ranked.any():
             return unmoved(state)
         z = np.empty(n)  # z_w = sum_i w_i z_(i); a member without a value is no step
         stream = Stream(self.seed, state.round, SERVER, 0, Purpose.NORMAL)
@@ -116,6 +121,10 @@ class ESCSA(Settings):
     @property
     def form(self) -> Form:
         return Form(scalars=self.population, each=1, whole=True, missing=True)
+
+    @property
+    def cost(self) -> tuple[int, int]:
+        return self.population // 2 + 1, self.population  # with fewer there is nothing to select
 
     def weights(self) -> FloatArray:
         """Positive and decreasing, summing to 1, for the mu best."""

@@ -62,7 +62,7 @@ class _FedZO(TwoPointSettings):
         return Task(state.round, state.x)
 
     def work(self, task: Task, local: Local, worker: int) -> Answer:
-        scale = -self.step_sizes(task.round)
+        scale = -self.step_sizes(task.round)[: self.affordable(task)]
         if self.new_minibatch:
             v = task.x.copy()
             walked = local.walk(v, v, task.round, scale, self.radius)
@@ -72,7 +72,7 @@ class _FedZO(TwoPointSettings):
             slopes = f.descend(stream, scale, self.radius)
             walked = Walked(slopes, f.evaluations, f.evaluations * f.rows, f.nans)
             v = f.point
-        return slopes_answer(worker, walked, v)
+        return slopes_answer(worker, walked, v, self.estimates)
 
     def merge(self, state: FedState, answers: Iterable[Answer]) -> FedState:
         add = partial(self._add, state)

@@ -44,9 +44,9 @@ class ZOSignSGD(TwoPointSettings):
         return Task(state.round, state.x)
 
     def work(self, task: Task, local: Local, worker: int) -> Answer:
-        total, ones = np.zeros_like(task.x), np.ones(self.estimates)
+        total, ones = np.zeros_like(task.x), np.ones(self.affordable(task))
         walked = local.walk(task.x, total, task.round, ones, self.radius)
-        return slopes_answer(worker, walked, _vote(total))
+        return slopes_answer(worker, walked, _vote(total), self.estimates)
 
     def merge(self, state: SignState, answers: Iterable[Answer]) -> SignState:
         votes = np.zeros_like(state.x)

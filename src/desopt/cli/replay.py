@@ -17,6 +17,7 @@ EXAMPLES = """\b
 Examples:
   desopt replay run.journal
   desopt replay run.journal --round 50 --out x50.npy
+  desopt replay run.journal --digest      the same four lines wherever the run was made
 """
 
 
@@ -31,6 +32,14 @@ def replay(
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write x to this file (.npy).")
     ] = None,
+    digest: Annotated[
+        bool,
+        typer.Option(
+            "--digest",
+            help="Say digests only, of x, of all answers and of all losses: equal for runs that "
+            "are equal in every bit, on any machine.",
+        ),
+    ] = False,
     debug: Debug = False,
 ) -> None:
     """Say what a journal holds and rebuild x after any of its rounds.
@@ -42,7 +51,7 @@ def replay(
     import numpy as np
 
     from desopt import journal as journals
-    from desopt.loop import replay as rebuild
+    from desopt.loop import replayed
 
     warnings.simplefilter("ignore", RuntimeWarning)  # of a torn end, which the summary tells
     if not journal.is_file():
@@ -57,8 +66,10 @@ def replay(
             f"{round} is not in the journal; give a number from 0 to {last}", param_hint="--round"
         )
     chosen = last if round is None else round
-    x = rebuild(journal, round=chosen)
-    for name, text in _summary(content, chosen, x):
+    x = replayed(journal, content, chosen)
+    found = journals.digests(content, x, chosen)
+    lines = [("round", f"{chosen}"), *found.items()]
+    for name, text in lines if digest else [*_summary(content, chosen, x), ("digest", found["x"])]:
         typer.echo(f"{name:<14}{text}")
     if out is not None:
         with out.open("wb") as file:  # np.save would add .npy to a name that lacks it

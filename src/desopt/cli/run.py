@@ -56,7 +56,7 @@ def run(
     eval_every: Annotated[
         int | None, _option("Rounds between values of the objective; 0: none.")
     ] = None,
-    max_evaluations: Annotated[int | None, _option("Stop after so many values.")] = None,
+    max_evaluations: Annotated[int | None, _option("Compute at most so many values.")] = None,
     max_seconds: Annotated[float | None, _option("Stop after this time.")] = None,
     target: Annotated[float | None, _option("Stop at this objective.")] = None,
     patience: Annotated[
@@ -113,4 +113,5 @@ def _lines(summary: dict[str, Any]) -> list[tuple[str, str]]:
         ("evaluations", f"{summary['evaluations']:,}"),
         ("bytes", f"{summary['bytes_up']:,} up, {summary['bytes_down']:,} down"),
         ("seconds", f"{summary['seconds']:.3g}"),
+        ("digest", summary["digest"]),
     ]

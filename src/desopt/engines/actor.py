@@ -43,16 +43,18 @@ class Group:
             return messages.pack_error(error)
         return messages.READY
 
-    def work(self, message: bytes) -> bytes:
+    def work(self, message: bytes, limit: int | None = None) -> bytes:
         """Go where the message leads; the answers there of the workers that are asked.
 
-        Bytes in, bytes out, and nothing besides: Ray is quickest with these.
+        Bytes in, bytes out, and nothing besides: Ray is quickest with these. ``limit`` is the
+        task's, where it has one.
         """
 
         def answers(task: Task) -> list[bytes]:
             group, groups = self._part
             own = (w for w in self._job.asked(task.round) if w % groups == group)
-            return [self._replica.answer(task, self._job.work(task, w)) for w in own]
+            limited = replace(task, limit=limit)
+            return [self._replica.answer(task, self._job.work(limited, w)) for w in own]
 
         return self._serve(message, answers)
 

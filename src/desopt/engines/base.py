@@ -138,8 +138,11 @@ class Engine(Protocol):
 class Wired(Engine, Protocol):
     """An engine whose workers keep the state themselves, and that counts what it sends."""
 
-    def follow(self, state: Any) -> None:
-        """The state after the last round; the first one comes right after ``start``."""
+    def follow(self, state: Any, limit: int | None = None) -> None:
+        """The state after the last round; the first one comes right after ``start``.
+
+        ``limit`` is that of the coming round's task; 0 where there will be none.
+        """
 
     def traffic(self) -> tuple[int, int]:
         """Bytes up and down since this was last asked."""

@@ -54,10 +54,10 @@ def _serve_all(connection: int, job_fd: int, buffer_fd: int) -> None:
 
 
 def _serve(job: Job, request: bytes, x: FloatArray, points: FloatArray) -> bytes:
-    kind, round, worker, scalars = messages.unpack_request(request)
+    kind, round, worker, scalars, limit = messages.unpack_request(request)
     if kind == messages.TOTAL:
         return messages.pack_sum(*job.total(x, worker))
-    answer = job.work(Task(round, x, scalars), worker)
+    answer = job.work(Task(round, x, scalars, limit), worker)
     if answer.point is not None:
         points[worker] = answer.point
         answer = replace(answer, point=points[worker])

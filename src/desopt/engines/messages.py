@@ -11,20 +11,27 @@ from desopt.types import Answer, ObjectiveError
 WORK, TOTAL = b"W", b"T"
 READY, ANSWER, SUM, ERROR = b"r", b"a", b"s", b"e"
 
-_REQUEST = struct.Struct("<cQI")
+_REQUEST = struct.Struct("<cQIQ")
 _ANSWER = struct.Struct("<cIQQQ?")
 _SUM = struct.Struct("<cdQ")
 _LENGTH = struct.Struct("<I")
 
 
-def pack_request(kind: bytes, round: int, worker: int, scalars: tuple[float, ...] = ()) -> bytes:
-    return _REQUEST.pack(kind, round, worker) + struct.pack(f"<{len(scalars)}d", *scalars)
+def pack_request(
+    kind: bytes,
+    round: int,
+    worker: int,
+    scalars: tuple[float, ...] = (),
+    limit: int | None = None,
+) -> bytes:
+    head = _REQUEST.pack(kind, round, worker, limit or 0)
+    return head + struct.pack(f"<{len(scalars)}d", *scalars)
 
 
-def unpack_request(message: bytes) -> tuple[bytes, int, int, tuple[float, ...]]:
-    kind, round, worker = _REQUEST.unpack_from(message)
+def unpack_request(message: bytes) -> tuple[bytes, int, int, tuple[float, ...], int | None]:
+    kind, round, worker, limit = _REQUEST.unpack_from(message)
     tail = message[_REQUEST.size :]
-    return kind, round, worker, struct.unpack(f"<{len(tail) // 8}d", tail)
+    return kind, round, worker, struct.unpack(f"<{len(tail) // 8}d", tail), limit or None
 
 
 def pack_answer(answer: Answer) -> bytes:

@@ -90,7 +90,8 @@ class Processes:
 
         workers = self._job.asked(task.round)
         requests = {
-            w: messages.pack_request(messages.WORK, task.round, w, task.scalars) for w in workers
+            w: messages.pack_request(messages.WORK, task.round, w, task.scalars, task.limit)
+            for w in workers
         }
         self.repeated += self._serve(requests, lambda _worker, message: keep(message))
         return [answers[worker] for worker in workers]

@@ -45,6 +45,7 @@ class Ray:
 
     name = "ray"
     _server: Server  # made when the first state is known
+    _limit: tuple[int, ...] = ()  # of this round's task, where it has one
 
     def __init__(
         self,
@@ -82,7 +83,7 @@ class Ray:
         for group in range(groups):
             self._spawn(group)
 
-    def follow(self, state: Any) -> None:
+    def follow(self, state: Any, limit: int | None = None) -> None:
         if self._answers is not None:
             self._server.advance(state, self._answers)
             self._sent = Store()
@@ -96,6 +97,7 @@ class Ray:
 
     def round(self, task: Task) -> list[Answer]:
         asked = self._job.asked(task.round)
+        self._limit = () if task.limit is None else (task.limit,)
         self.repeated += self._gather("work", asked, self._server.answers)
         self._answers = [self._server.answers[worker] for worker in asked]
         return self._answers
@@ -194,7 +196,7 @@ class Ray:
     def _call(self, verb: str, group: int, workers: list[int]) -> Any:
         actor, message = self._actors[group], self._message(group)
         if verb == "work":  # it knows who is asked
-            return actor.work.remote(message)
+            return actor.work.remote(message, *self._limit)
         return actor.totals.remote(message, workers)
 
     def _replies(

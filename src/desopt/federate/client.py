@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from flwr.app import ConfigRecord, Context, Message
@@ -97,7 +98,8 @@ class _Node:
             if math.isfinite(total):  # no other is a sum; the server goes on without
                 messages.append(replica.total(task, self.worker, total, rows))
         if order.work and self.worker in job.asked(task.round):
-            messages.append(replica.answer(task, job.work(task, self.worker)))
+            limited = replace(task, limit=order.limit or None)
+            messages.append(replica.answer(task, job.work(limited, self.worker)))
         return messages or [replica.ask()]
 
     def _job(self, replica: Replica) -> Job:

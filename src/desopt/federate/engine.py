@@ -120,6 +120,7 @@ class Federation:
         self._without: set[int] = set()  # workers that have no total to give, in this round
         self._opened: float | None = None
         self._merged: list[Answer] = []
+        self._limit: int | None = None
         self._counted = 0, 0
 
     # --- what minimize calls -----------------------------------------------------------------
@@ -130,7 +131,8 @@ class Federation:
             shards = job.objective.prepare(as_shards(self.evaluation, 1, job.seed))
             self._own = replace(job, shards=shards)
 
-    def follow(self, state: Any) -> None:
+    def follow(self, state: Any, limit: int | None = None) -> None:
+        self._limit = limit
         if self.server is None:
             self._begin(state)
         else:
@@ -186,7 +188,7 @@ class Federation:
 
     def _exchange(self, complete: Callable[[], bool], *, total: bool) -> None:
         """Send and receive until it is complete or the round is over."""
-        work = self._server.state.round < self.last
+        work = self._server.state.round < self.last and self._limit != 0
         while not complete():
             nodes = set(self._grid.get_node_ids())
             self._present = nodes
@@ -252,12 +254,13 @@ class Federation:
     def _order(self, node: int, work: bool, total: bool) -> Order:
         server = self._server
         if node in self._worker:
-            return Order(server.message_for(node), b"", work, total)
+            return Order(server.message_for(node), b"", work, total, self._limit or 0)
         server.admit(node, ())  # which worker it is, it says in its answer
         server.receive(node, self._newcomer)  # it will stand where the description puts it
         server.bytes_up -= len(self._newcomer)
         server.bytes_down += len(self._description)
-        return Order(server.message_for(node), self._description, work, total)
+        description, limit = self._description, self._limit or 0
+        return Order(server.message_for(node), description, work, total, limit)
 
     def _receive(self) -> None:
         if not self._pending:

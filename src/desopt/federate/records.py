@@ -17,13 +17,15 @@ NAME = "desopt"
 class Order:
     """To a node: where to go, and what is wanted there.
 
-    ``description`` is for a node that is new to the run; the others know it.
+    ``description`` is for a node that is new to the run; the others know it. ``limit`` is the
+    task's, 0 where it has none.
     """
 
     message: bytes
     description: bytes = b""
     work: bool = True
     total: bool = False
+    limit: int = 0
 
 
 _ORDER = {"message": bytes, "description": bytes, "work": bool, "total": bool}

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
+from math import inf, isfinite
 
 import numpy as np
 
@@ -13,6 +14,17 @@ from desopt.kernels.steps import add_scaled, apply_row, apply_step, undo_row, un
 from desopt.rng import Stream
 from desopt.samplers import as_step
 from desopt.types import BoolArray, FloatArray, IndexArray, LocalFunction, ObjectiveError, Step
+
+_LARGEST = sys.float_info.max
+
+
+def parent_value(value: float) -> float:
+    """What a step's value is compared with: a step is kept where -inf < f(v + step) <= this.
+
+    So NaN and infinity are never kept. Where the parent itself has no finite value, the first
+    step that has one is.
+    """
+    return value if isfinite(value) else _LARGEST
 
 
 class PointFunction(ABC):
@@ -79,10 +91,10 @@ class PointFunction(ABC):
         accepted = np.zeros(count, np.bool_)
         k = None
         try:
-            best = self.value()
+            best = parent_value(self.value())
             for k, step in enumerate(steps):
                 value = self.peek(step)
-                if value <= best:
+                if -inf < value <= best:
                     self.move()
                     best = value
                     accepted[k] = True
@@ -103,11 +115,11 @@ class PointFunction(ABC):
         accepted = np.zeros(len(index), np.bool_)
         k = None
         try:
-            best = evaluate(v)
+            best = parent_value(evaluate(v))
             for k in range(len(index)):
                 apply_row(v, index, step, k, old)
                 value = evaluate(v)
-                if value <= best:
+                if -inf < value <= best:
                     best = value
                     accepted[k] = True
                 else:
@@ -152,7 +164,7 @@ class PointFunction(ABC):
     def _evaluate(self, x: FloatArray) -> float:
         value = self.at(x)
         self.evaluations += 1
-        if value != value:
+        if not isfinite(value):
             self.nans += 1
         return value
 
@@ -169,7 +181,7 @@ def finite_slope(f: LocalFunction, u: FloatArray, radius: float, k: int) -> floa
     except ObjectiveError as error:
         error.iteration = k
         raise
-    return g if math.isfinite(g) else 0.0
+    return g if isfinite(g) else 0.0
 
 
 def gaussian_steps(stream: Stream, alpha: FloatArray, n: int) -> Iterator[Step]:

@@ -266,7 +266,7 @@ class LinearFunction(PointFunction):
         out = np.empty(count)
         values_around(*self._data, self.point, scale, *self._model, out, *stream.key())
         self.evaluations += count
-        self.nans += int(np.isnan(out).sum())
+        self.nans += int(out.size - np.isfinite(out).sum())
         return out
 
     def slope(self, u: FloatArray, radius: float) -> float:

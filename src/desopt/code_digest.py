@@ -1,0 +1,211 @@
+"""A digest of a function's code, so that a resumed run can say that it is not the one it was.
+
+What counts is what the code does: instructions, constants, names, nested functions, plain
+default values and closure variables, plain constants and functions of the same module that it
+uses. Files, lines, names of functions and docstrings do not count. Of an object that is called,
+its class counts. Values that change while a run goes on (lists, arrays, counters) are left out,
+since they say nothing of the code; so is all that cannot be looked into, as compiled functions
+beyond their name.
+
+Instructions differ between minor versions of Python, so digests are compared within one only.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import hashlib
+import inspect
+import types
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+_PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis))
+_BUILTIN = (types.BuiltinFunctionType, types.MethodWrapperType, types.MethodDescriptorType)
+
+#: Where wrappers keep what they wrap: functools, numba, NumPy's vectorize.
+_WRAPPED = ("__wrapped__", "py_func", "pyfunc")
+
+#: CO_HAS_DOCSTRING of Python 3.14; before, a function's first constant is a text if and only if
+#: it is the docstring.
+_HAS_DOCSTRING = 0x4000000
+
+
+def code_digest(*functions: Any) -> str | None:
+    """16 hexadecimal digits, or None where nothing can be had of the code."""
+    try:
+        found = [*map(_Walk(), functions)]
+        return hashlib.blake2b(repr(found).encode(), digest_size=8).hexdigest()
+    except Exception:  # whatever an odd object does when it is looked at
+        return None
+
+
+class _Walk:
+    """Turns code into nested tuples of numbers and texts; what was met before is a number."""
+
+    def __init__(self) -> None:
+        self._met: dict[int, int] = {}
+        self._kept: list[Any] = []  # so that no other object gets an id that is taken
+
+    def __call__(self, thing: Any) -> Any:
+        if id(thing) in self._met:
+            return ("again", self._met[id(thing)])
+        self._met[id(thing)] = len(self._met)
+        self._kept.append(thing)
+        if isinstance(thing, types.FunctionType):
+            return self._function(thing)
+        if isinstance(thing, types.MethodType):
+            return ("method", self(thing.__func__), self._class(type(thing.__self__)))
+        if isinstance(thing, functools.partial):
+            rest = self._values(thing.args), self._values(sorted(thing.keywords.items()))
+            return ("partial", self(thing.func), *rest)
+        if isinstance(thing, _BUILTIN):
+            return ("builtin", _owner(thing), thing.__qualname__)
+        if isinstance(thing, type):
+            return ("class", self._class(thing))
+        wrapped = [n for n in _WRAPPED if inspect.getattr_static(thing, n, None) is not None]
+        if wrapped:
+            return ("wrapper", type(thing).__qualname__, self(getattr(thing, wrapped[0])))
+        return ("object", self._class(type(thing)))
+
+    def _function(self, function: types.FunctionType) -> Any:
+        code = function.__code__
+        inside = list(_nested(code))
+        rebound = _names(inside, ("STORE_DEREF", "STORE_GLOBAL", "DELETE_DEREF", "DELETE_GLOBAL"))
+        closure = dict(zip(code.co_freevars, function.__closure__ or (), strict=False))
+        used = {name: _content(cell) for name, cell in closure.items()}
+        for name in _names(inside, ("LOAD_GLOBAL", "LOAD_NAME")):
+            value = function.__globals__.get(name)
+            if _is_plain(value) or getattr(value, "__module__", None) == function.__module__:
+                used.setdefault(name, value)
+        defaults = function.__defaults__ or (), sorted((function.__kwdefaults__ or {}).items())
+        return (
+            "function",
+            _of_code(code),
+            *(self._values(values) for values in defaults),
+            self._values((name, used[name]) for name in sorted(used.keys() - rebound)),
+        )
+
+    def _values(self, values: Iterable[Any]) -> Any:
+        """Those that are plain, or code; of the others only that they are there."""
+        return tuple(self._value(value) for value in values)
+
+    def _value(self, value: Any) -> Any:
+        if isinstance(value, tuple):
+            return self._values(value)
+        if _is_plain(value):
+            return _of_constant(value)
+        is_code = isinstance(value, types.FunctionType | types.MethodType | functools.partial)
+        if is_code or (isinstance(value, type) and not _is_library(value)):
+            return self(value)
+        return type(value).__qualname__
+
+    def _class(self, cls: type) -> Any:
+        """The functions of a class, and of those of its bases that belong to the same package."""
+        found: list[Any] = [cls.__qualname__]
+        for base in cls.__mro__:
+            if _package(base) != _package(cls) or _is_library(base):
+                continue
+            for name, member in sorted(vars(base).items()):
+                found.extend((name, self(function)) for function in _functions(member))
+        return tuple(found)
+
+
+def _functions(member: Any) -> Iterator[types.FunctionType]:
+    """The functions that a member of a class consists of."""
+    if isinstance(member, staticmethod | classmethod):
+        member = member.__func__
+    if isinstance(member, property):
+        parts: tuple[Any, ...] = (member.fget, member.fset)
+    else:
+        parts = (getattr(member, "func", member), getattr(member, "py_func", None))
+    for part in parts:
+        if isinstance(part, types.FunctionType):
+            yield part
+
+
+def _of_code(code: types.CodeType) -> Any:
+    constants = list(code.co_consts)
+    documented = code.co_flags & _HAS_DOCSTRING or code.co_flags & inspect.CO_OPTIMIZED
+    if documented and constants and isinstance(constants[0], str):
+        constants[0] = None
+    return (
+        code.co_code.hex(),
+        code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount,
+        code.co_flags & ~_HAS_DOCSTRING,
+        code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars,
+        getattr(code, "co_exceptiontable", b"").hex(),
+        tuple(_of_constant(constant) for constant in constants),
+    )  # fmt: skip
+
+
+def _of_constant(value: Any) -> Any:
+    """A constant with its type: 1, 1.0 and True are three. Sets have no order."""
+    if isinstance(value, types.CodeType):
+        return _of_code(value)
+    if isinstance(value, tuple):
+        return ("tuple", *map(_of_constant, value))
+    if isinstance(value, frozenset):
+        return ("frozenset", *sorted(repr(_of_constant(item)) for item in value))
+    return (type(value).__name__, repr(value))
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a value is a constant all the way down."""
+    if isinstance(value, tuple | frozenset) and type(value) in (tuple, frozenset):
+        return all(map(_is_plain, value))
+    return type(value) in _PLAIN
+
+
+def _nested(code: types.CodeType) -> Iterator[types.CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _nested(constant)
+
+
+def _names(codes: Iterable[types.CodeType], operations: tuple[str, ...]) -> set[str]:
+    """The names that these operations are applied to."""
+    instructions = (one for code in codes for one in dis.get_instructions(code))
+    return {str(one.argval) for one in instructions if one.opname.startswith(operations)}
+
+
+def _content(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # empty
+        return None
+
+
+def _owner(function: Any) -> str:
+    """The module of a compiled function, or the class of a method."""
+    bound = getattr(function, "__self__", None)
+    if bound is None or isinstance(bound, types.ModuleType):
+        return str(getattr(function, "__module__", None))
+    return type(bound).__qualname__
+
+
+def _package(cls: type) -> str:
+    return cls.__module__.partition(".")[0]
+
+
+def _is_library(cls: type) -> bool:
+    """Whether versions speak for the code: Python's own and this package's."""
+    return _package(cls) in ("builtins", "desopt", "abc", "typing", "functools", "collections")
+
+
+def user_code_of(objective: Any, algorithm: Any, shards: Any) -> dict[str, str]:
+    """The digests of what a run has from its user, by the name of the argument."""
+    sampler = getattr(algorithm, "sampler", None)
+    own = {"fun": objective, "method": algorithm, "sampler": sampler}
+    parts = {name: [part] for name, part in own.items() if not _is_library(type(part))}
+    for name, place in (("fun", objective), ("setup", objective), ("draw", sampler)):
+        if callable(getattr(place, name, None)):
+            parts.setdefault("sampler" if name == "draw" else name, []).append(getattr(place, name))
+    for name, argument in (("load", "loader"), ("draw", "draw")):
+        places = shards if isinstance(shards, list) else [shards]
+        given = {id(f): f for f in (getattr(place, name, None) for place in places) if callable(f)}
+        if given:
+            parts[argument] = [*given.values()]
+    found = {name: code_digest(*part) for name, part in parts.items()}
+    return {name: digest for name, digest in found.items() if digest is not None}
