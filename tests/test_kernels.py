@@ -248,7 +248,7 @@ def test_without_a_cache_folder_and_with_several_processes_at_once(tmp_path: Pat
     together = str(tmp_path / "cache")
     runs = [start(NUMBA_CACHE_DIR=str(blocked / "x"))]
     runs += [start(NUMBA_CACHE_DIR=together) for _ in range(2)]
-    said = [run.communicate(timeout=280) for run in runs]
+    said = [run.communicate(timeout=900) for run in runs]
     assert [run.returncode for run in runs] == [0, 0, 0], said
     assert len({out for out, _ in said}) == 1
     assert any(Path(together).rglob("*.nbi"))

@@ -46,14 +46,14 @@ def runs() -> Runs:
         script = [sys.executable, ray_cluster.__file__, folder]
         done = subprocess.run(
             [*ALONE, "env", f"HOME={folder}/home", *script],
-            capture_output=True, text=True, timeout=540,
+            capture_output=True, text=True, timeout=1700,
         )  # fmt: skip
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-6000:]
     return {told.pop("run"): told for told in map(json.loads, lines)}
 
 
-on_a_cluster = pytest.mark.timeout(600)  # the first of these tests waits for all the runs
+on_a_cluster = pytest.mark.timeout(1800)  # the first of these tests waits for all the runs
 
 
 @functools.cache
