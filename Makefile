@@ -10,11 +10,11 @@ CPU    ?= $(if $(filter x86_64,$(shell uname -m)),x86-64-v2,generic)
 .PHONY: help demo test bits cluster lint bench clean
 
 help: ## show this list
-	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 14
+	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
 	@echo
 	@echo "  PYTHON=python3.12  the interpreter to use       (now: $(PYTHON))"
 	@echo "  VENV=folder        the virtual environment      (now: $(VENV))"
-	@echo "  CPU=name           what 'make bits' compiles for (now: $(CPU))"
+	@echo "  CPU=name           the CPU of 'make bits'        (now: $(CPU))"
 	@echo "  OUT=folder         where the demo puts its plot (now: $(OUT))"
 
 demo: $(VENV)/.demo-installed ## compare DES with the other methods on a real data set; ends in a plot

@@ -63,7 +63,8 @@ def test_a_run_and_its_folder(file: Path, tmp_path: Path) -> None:
 
 def test_a_resumed_run_ends_where_one_that_never_stopped_does(file: Path, tmp_path: Path) -> None:
     """Ctrl-C in the middle, --resume, more rounds; settings come from the folder."""
-    common = ("--data", file, *SMALL, "--eval-every", 0)
+    # Rounds that take their time: the interrupt comes before the last one, however late it is.
+    common = ("--data", file, *SMALL, "--iterations", 500, "--eval-every", 0)
     long = ["--rounds", 4000, *common, "--out", "b"]
     with subprocess.Popen(
         [*COMMAND, *map(str, long)], cwd=tmp_path, stderr=subprocess.PIPE, text=True,
