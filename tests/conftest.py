@@ -96,7 +96,7 @@ def _children() -> set[psutil.Process]:
             os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         except ChildProcessError:
             return set()
-    return {p for p in psutil.Process().children(recursive=True) if _works(p)}
+    return {process for process in psutil.Process().children() if _works(process)}
 
 
 def _works(process: psutil.Process) -> bool:
@@ -105,15 +105,22 @@ def _works(process: psutil.Process) -> bool:
     return False
 
 
+def _end(process: psutil.Process) -> list[psutil.Process]:
+    """Kill a process with all that it has started; those there were."""
+    family = [process]
+    with suppress(psutil.NoSuchProcess):
+        family += process.children(recursive=True)
+    for each in family:
+        with suppress(psutil.NoSuchProcess):
+            each.kill()
+    return family
+
+
 @pytest.fixture(autouse=True)
 def _nobody_is_left_behind() -> Iterator[None]:
     """End what a test has left, also where it failed: tests that count processes follow."""
     before = _children()
     yield
-    left = _children() - before
-    said = [" ".join(process.cmdline())[:200] for process in left if _works(process)]
-    for process in left:
-        with suppress(psutil.NoSuchProcess):
-            process.kill()
-    psutil.wait_procs(left, timeout=60)
-    assert not said, f"left behind by this test: {said}"
+    left = [family for process in _children() - before for family in _end(process)]
+    psutil.wait_procs(left, timeout=300)
+    assert not left, f"left behind by this test: {left}"
