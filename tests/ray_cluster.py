@@ -95,14 +95,27 @@ def tell(run: str, **found: Any) -> None:
 # --- the cluster -----------------------------------------------------------------------------
 
 
-def node(*arguments: str) -> subprocess.Popen[bytes]:
-    """One node with one CPU, in the foreground of a process of its own."""
-    command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--num-cpus=1"]
-    usual = ["--object-store-memory=100000000", "--disable-usage-stats"]
-    return subprocess.Popen([*command, *usual, *arguments], stdout=sys.stderr)
+def node(*arguments: str) -> subprocess.Popen[str]:
+    """One node with one CPU, in the foreground of a process of its own, once it is up.
+
+    Ray gives a node 30 seconds for that, which a busy machine may not have.
+    """
+    command = [sys.executable, "-u", "-m", "ray.scripts.scripts", "start", "--block"]
+    usual = ["--num-cpus=1", "--object-store-memory=100000000", "--disable-usage-stats"]
+    for _ in range(10):
+        popen = subprocess.Popen([*command, *usual, *arguments], stdout=subprocess.PIPE, text=True)
+        assert popen.stdout is not None
+        for line in popen.stdout:
+            print(line, end="", file=sys.stderr)
+            if "runtime started" in line:
+                threading.Thread(target=popen.stdout.read, daemon=True).start()
+                return popen
+        popen.wait()
+        time.sleep(2.0)
+    raise SystemExit("no node of Ray can be started here")
 
 
-def end(popen: subprocess.Popen[bytes]) -> None:
+def end(popen: subprocess.Popen[str]) -> None:
     """Kill a node with everything that runs on it, at once."""
     family = [*psutil.Process(popen.pid).children(recursive=True), psutil.Process(popen.pid)]
     for process in family:
@@ -215,7 +228,7 @@ def methods(notes: Path) -> None:
     ray.put = put
 
 
-def losses(folder: Path, victim: subprocess.Popen[bytes]) -> None:
+def losses(folder: Path, victim: subprocess.Popen[str]) -> None:
     """Actors that die, hang and fail, and then a node that is lost."""
     patient = {"round_timeout": 20.0, "attempts": 6}  # a busy machine may seem to hang, too
     for name, act, settings in (("dies", die, {}), ("hangs", hang, patient)):
@@ -282,11 +295,20 @@ def drivers(folder: Path) -> None:
     command = [sys.executable, __file__, "driver"]
     cluster = "RAY_ADDRESS", "RAY_AUTH", "RAY_USAGE"
     plain = {name: value for name, value in os.environ.items() if not name.startswith(cluster)}
-    with subprocess.Popen([*command, str(folder / "local"), ""], env=plain) as local:
+
+    def local() -> int:
+        for attempt in range(5):  # here, too, Ray has little patience
+            code = subprocess.run([*command, str(folder / f"local{attempt}"), ""], env=plain)
+            if code.returncode == 0:
+                break
+        return code.returncode
+
+    with ThreadPoolExecutor(1) as pool:
+        beside = pool.submit(local)
         again = [*command, str(folder / "journal"), ADDRESS]
         tell("killed", code=subprocess.run(again).returncode)
         subprocess.run(again, check=True)
-        tell("ended", code=local.wait())
+        tell("ended", code=beside.result())
 
 
 def main(folder: Path) -> None:
