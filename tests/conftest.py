@@ -18,10 +18,12 @@ import hypothesis
 import psutil
 import pytest
 
-#: What changes the output of programs, or where they look for files.
-UNWANTED = ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE",
-            "TTY_COMPATIBLE", "TTY_INTERACTIVE", "PYTHONWARNINGS", "MPLBACKEND", "DESOPT_DATA",
-            "DESOPT_DATA_URL", "RAY_ADDRESS")  # fmt: skip
+#: What changes the output of programs, where they look for files, or how they connect.
+UNWANTED = ("COLUMNS", "LINES", "TERMINAL_WIDTH", "NO_COLOR", "FORCE_COLOR", "PY_COLORS",
+            "CLICOLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "GITHUB_ACTIONS",
+            "PYTHONWARNINGS", "MPLBACKEND", "NUMBA_DISABLE_JIT", "DESOPT_DATA", "DESOPT_DATA_URL",
+            "RAY_ADDRESS", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy",
+            "all_proxy")  # fmt: skip
 
 
 def _heed_signals() -> None:
