@@ -3,16 +3,18 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 OUT    ?= desopt-demo
+CPU    ?= $(if $(filter x86_64,$(shell uname -m)),x86-64-v2,generic)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test cluster lint bench clean
+.PHONY: help demo test bits cluster lint bench clean
 
 help: ## show this list
-	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 14
+	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
 	@echo
 	@echo "  PYTHON=python3.12  the interpreter to use       (now: $(PYTHON))"
 	@echo "  VENV=folder        the virtual environment      (now: $(VENV))"
+	@echo "  CPU=name           the CPU of 'make bits'        (now: $(CPU))"
 	@echo "  OUT=folder         where the demo puts its plot (now: $(OUT))"
 
 demo: $(VENV)/.demo-installed ## compare DES with the other methods on a real data set; ends in a plot
@@ -20,6 +22,11 @@ demo: $(VENV)/.demo-installed ## compare DES with the other methods on a real da
 
 test: $(VENV)/.dev-installed ## run the tests and the examples
 	$(BIN)/python -m pytest -n auto --dist worksteal
+
+bits: $(VENV)/.dev-installed ## run the tests of exact bits, compiled for another CPU
+	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && echo "compiling for $(CPU)" && \
+	    NUMBA_CPU_NAME=$(CPU) NUMBA_CPU_FEATURES= NUMBA_CACHE_DIR="$$folder" \
+	    $(BIN)/python -m pytest -n auto --dist worksteal tests/test_rng.py $(wildcard tests/test_bits.py)
 
 cluster: $(VENV)/.cluster-installed ## run the tests of the Ray engine and of the Flower federation
 	$(BIN)/python -m pytest tests/test_ray.py tests/test_federate.py

@@ -36,7 +36,7 @@ WORKERS, ROUNDS, N = 6, 10, 1_000
 PEERS = {"0": (0, 1), "1": (2, 3), "2": (4, 5)}  # which process hosts which workers
 SEED, BATCH = 1, 300
 ALGORITHM = DES(iterations=100, step_size=0.05, seed=SEED)
-POLL, LIMIT = 10.0, 100.0  # seconds: a question waits for its reply; all of it may take
+POLL, LIMIT = 10.0, 900.0  # seconds: a question waits for its reply; all of it may take
 SLOTS, PATIENCE = 16, 5.0  # connections at a time; seconds that one may take over a request
 LONGEST = wire.OVERHEAD + ALGORITHM.form.size  # bytes of a message from a worker
 

@@ -44,7 +44,7 @@ def main(folder: Path) -> None:
     with code.Deployment(folder, "--simulation") as deployment:
         config = f'rounds={ROUNDS} journal="{journal}"'
         nodes = "--federation-config", "num-supernodes=3"
-        deployment.run(app, config, *nodes).wait(240)
+        deployment.run(app, config, *nodes).wait(1600)
         if not journal.exists():
             raise SystemExit(deployment.log("run"))
     shards = [code.make_shard(worker) for worker in range(3)]

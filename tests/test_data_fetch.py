@@ -210,7 +210,7 @@ def test_the_command(tmp_path: Path, address: str) -> None:
     def run(folder: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-c", code, "data", "fetch", "heart"]
         command += ["--data-dir", str(tmp_path), "--url", f"{address}/{folder}"]
-        return subprocess.run(command, capture_output=True, text=True, timeout=120)
+        return subprocess.run(command, capture_output=True, text=True, timeout=900)
 
     failed = run("cut")
     assert (failed.returncode, failed.stdout, failed.stderr.count("\n")) == (1, "", 1)

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import real_sets
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from sklearn import datasets
 
 from desopt.data import libsvm
 from desopt.kernels import text as kernel
-
-DATA = Path(__file__).parents[2] / "shared" / "data" / "libsvm"
 
 NUMBER = rb"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
 Rows = list[tuple[float, list[int], list[float]]]
@@ -297,13 +297,16 @@ def test_a_file_without_rows(tmp_path: Path) -> None:
             libsvm.read(tmp_path / "empty")
 
 
-@pytest.mark.parametrize("name", ["heart_scale", "mushrooms", "a9a"])
-def test_real_files_as_scikit_learn_reads_them(name: str) -> None:
-    datasets = pytest.importorskip("sklearn.datasets")
-    if not (DATA / name).is_file():
-        pytest.skip(f"there is no {DATA / name}")
-    X, labels = libsvm.read(DATA / name)
-    theirs, their_labels = datasets.load_svmlight_file(str(DATA / name))
+@pytest.mark.parametrize(
+    "name", ["cancer", "digits", "text", *real_sets.there("heart_scale", "mushrooms", "a9a")]
+)  # fmt: skip
+def test_real_files_as_scikit_learn_reads_them(name: str, tmp_path: Path) -> None:
+    file = real_sets.SHARED / name
+    if not file.is_file():
+        file = tmp_path / name
+        datasets.dump_svmlight_file(*real_sets.read(name), str(file), zero_based=False)
+    X, labels = libsvm.read(file)
+    theirs, their_labels = datasets.load_svmlight_file(str(file))
     assert X.shape == theirs.shape
     pairs: list[tuple[NDArray[np.float64], NDArray[np.float64]]] = [
         (X.data, theirs.data), (X.indices, theirs.indices), (X.indptr, theirs.indptr),

@@ -2,6 +2,7 @@
 
 import functools
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -208,7 +209,7 @@ def test_main_script_needs_no_guard(tmp_path: Path, how: str) -> None:
     arguments = {"file": [str(tmp_path / "script.py")], "-c": ["-c", MAIN], "stdin": ["-"]}[how]
     done = subprocess.run(
         [sys.executable, *arguments], input=MAIN if how == "stdin" else "", capture_output=True,
-        text=True, timeout=120,
+        text=True, timeout=900,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     top, serial, processes = done.stdout.splitlines()
@@ -313,13 +314,15 @@ def test_error_in_fun_says_where_and_the_journal_resumes(tmp_path: Path, engine:
 
 
 def test_after_an_error_other_threads_begin_nothing_more() -> None:
-    began = set()
+    began, failing = set(), threading.Event()
 
     def fun(x: Vector, worker: Any) -> float:
         began.add(int(worker[0]))
         if worker[0] == 0:
+            failing.set()
             raise ZeroDivisionError("deep inside")
-        time.sleep(0.01)
+        failing.wait(300)
+        time.sleep(0.5)  # the error is on its way
         return 0.0
 
     data = [np.full(5, worker) for worker in range(40)]
@@ -361,6 +364,18 @@ def sleep() -> None:
     time.sleep(600)
 
 
+@functools.cache
+def patience() -> float:
+    """Seconds after which a process hangs: much more than a part of a round takes here and now.
+
+    That is done in milliseconds by a process which runs already; starting one takes a second
+    where nothing else is going on.
+    """
+    began = time.perf_counter()
+    run(least_squares, SHARDS, engine="processes", jobs=2)
+    return 1.0 + 3.0 * (time.perf_counter() - began)
+
+
 @pytest.mark.parametrize("jobs", [1, 3])
 def test_process_that_dies_in_mid_round_is_replaced(tmp_path: Path, jobs: int) -> None:
     fun = at_the_moment(die, once=tmp_path / "done")
@@ -392,7 +407,7 @@ def test_processes_killed_between_rounds_are_replaced(victims: int) -> None:
 def test_process_that_hangs_is_replaced(tmp_path: Path, hang: Callable[[], None]) -> None:
     fun = at_the_moment(hang, once=tmp_path / "done")
     with pytest.warns(RuntimeWarning) as caught:
-        result = run(fun, SHARDS, engine="processes", jobs=2, round_timeout=6.0)
+        result = run(fun, SHARDS, engine="processes", jobs=2, round_timeout=patience())
     assert len(caught) == 1
     for word in ("no answer in time", "replaced", "worker 2"):
         assert word in str(caught[0].message)
@@ -410,7 +425,7 @@ def test_after_the_last_attempt_the_run_stops_and_can_be_resumed(
         act()
 
     journal = tmp_path / "j"
-    settings = {"engine": "processes", "jobs": 2, "attempts": 2, "round_timeout": 2.0}
+    settings = {"engine": "processes", "jobs": 2, "attempts": 2, "round_timeout": patience()}
     with pytest.raises(desopt.EngineError) as caught:
         run(at_the_moment(counted), SHARDS, journal=journal, **settings)
     for word in ("worker 2", said, "2 attempts", "can be resumed"):
@@ -451,32 +466,30 @@ def test_processes_that_cannot_start_stop_the_run() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
-def test_data_are_in_memory_once() -> None:
-    """Three processes that have read all of 50 MB: together they hold it once."""
+def test_data_are_in_memory_once(tmp_path: Path) -> None:
+    """Three processes read the same pages of one file in memory, and have none of their own."""
+    array = np.ones((1000, 100))
 
-    def read_all(x: Vector, batch: Any) -> float:
-        return float(batch[0].sum() * 0.0 + x @ x)
+    def where(x: Vector, batch: Any) -> float:
+        """Notes the process; the file and the place in it where the data are; pages copied."""
+        first, here = batch[0].ctypes.data, ""
+        for line in Path("/proc/self/smaps").read_text().splitlines():
+            if head := re.match(r"(\w+)-(\w+) \S+ (\w+) (\S+ \d+)", line):
+                begin, end, offset = (int(group, 16) for group in head.groups()[:3])
+                here = f"{head[4]} {offset + first - begin}" if begin <= first < end else ""
+            elif here and line.startswith("Anonymous:"):
+                note(tmp_path, f"{os.getpid()} {here} {line.split()[1]}")
+        time.sleep(0.01)  # for all processes to get some of the work
+        return float(x @ x + 0.0 * batch[0].sum())
 
-    def memory(rows: int) -> tuple[list[float], float]:
-        array = np.ones((rows, 100))
-        seen: list[Any] = []
-
-        def look(row: desopt.Row) -> None:
-            watchers = psutil.Process().children()
-            processes = [process for watcher in watchers for process in watcher.children()]
-            seen[:] = [process.memory_full_info() for process in processes]
-
-        run(
-            read_all, [(array,)] * 3, method="es-csa", workers=3, rounds=2, eval_every=0,
-            engine="processes", jobs=3, callbacks=[look],
-        )  # fmt: skip
-        assert len(seen) == 3
-        return [info.uss / 1e6 for info in seen], sum(info.pss for info in seen) / 1e6
-
-    alone, together = memory(62_500)
-    base_alone, base_together = memory(1)
-    assert max(alone) - max(base_alone) < 10
-    assert together - base_together < 65
+    run(
+        where, [(array,)] * 6, method="es-csa", workers=6, rounds=6, batch_size=1000,
+        eval_every=0, engine="processes", jobs=3,
+    )  # fmt: skip
+    found = [line.split() for line in notes(tmp_path)]
+    assert len({pid for pid, *_ in found}) == 3
+    assert len({(device, inode, place) for _, device, inode, place, _ in found}) == 1
+    assert {(inode == "0", copied) for _, _, inode, _, copied in found} == {(False, "0")}
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
@@ -508,7 +521,10 @@ def test_threads_do_not_run_far_ahead() -> None:
         if threading.get_ident() != main:
             by_other.append(worker)
         else:
-            time.sleep(0.5 if not by_main else 0.001)
+            until = time.monotonic() + 300
+            while not by_main and len(by_other) < 4 and time.monotonic() < until:
+                time.sleep(0.001)
+            time.sleep(0.001 if by_main else 0.3)  # enough for many more
             by_main.append(worker)
         return worker
 
@@ -519,7 +535,7 @@ def test_threads_do_not_run_far_ahead() -> None:
     engine.close()
     assert seen == 4
     assert sorted(by_main + by_other) == list(range(200))
-    assert len(by_other) > 50
+    assert len(by_other) > 4
 
 
 def test_processes_leave_nothing_open() -> None:
@@ -554,10 +570,12 @@ AUTO: list[tuple[str, Any, dict[str, Any], str, str]] = [
     ("fun", "settings", "engine", "why"), [c[1:] for c in AUTO], ids=[c[0] for c in AUTO]
 )
 def test_auto_takes_what_pays_and_says_so(
-    fun: Any, settings: dict[str, Any], engine: str, why: str
+    fun: Any, settings: dict[str, Any], engine: str, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A slow function pays in the long run, of which one round is enough here.
     rounds = 10_000 if fun is slow else 3
+    if fun is least_squares:  # others that use this machine do not make it any slower
+        monkeypatch.setattr(time, "perf_counter", time.thread_time)
     settings = {"batch_size": 100, "rounds": rounds, "jobs": 2, "eval_every": 0, **settings}
     result = run(fun, SHARDS, engine="auto", callbacks=[lambda row: True], **settings)
     assert result.engine == engine

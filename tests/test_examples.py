@@ -14,7 +14,7 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 def run(script: Path, folder: Path) -> str:
     """Run a script as a user would, in an empty folder; gives what it printed."""
     done = subprocess.run(
-        [sys.executable, str(script)], cwd=folder, capture_output=True, text=True, timeout=120
+        [sys.executable, str(script)], cwd=folder, capture_output=True, text=True, timeout=900
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import oracle
 import pytest
+import real_sets
 from numpy.typing import NDArray
 from scipy import sparse
 
@@ -29,7 +30,6 @@ LAM = 1e-6
 SAMPLER_OF = {"des": "gaussian", "des-mg": "mixture-gaussian", "des-mr": "mixture-rademacher"}
 # Such that a good part of the steps is accepted and the zeroth-order methods do not diverge.
 STEP = {"fed-zo-gd": 0.1, "fed-zo-sgd": 0.05, "zo-signsgd": 0.02}
-LIBSVM = Path(__file__).parents[2] / "shared" / "data" / "libsvm"
 
 
 class Problem(NamedTuple):
@@ -296,28 +296,24 @@ def test_population_of_es_csa() -> None:
 # --- real data -------------------------------------------------------------------------------
 
 
-@functools.cache
-def real(name: str) -> oracle.Shard:
-    """Read a LIBSVM file as it is; labels there are -1 and +1."""
-    file = LIBSVM / name
-    if not file.exists():
-        pytest.skip(f"{name} is not here: it is looked for in ../shared/data/libsvm")
-    datasets = pytest.importorskip("sklearn.datasets")
-    X, y = datasets.load_svmlight_file(str(file))
-    return sparse.csr_array(X), y
+real = functools.cache(real_sets.read)
 
 
 @pytest.mark.parametrize("layout", ["dense", "csr"])
 @pytest.mark.parametrize("loss", oracle.LOSSES)
 @pytest.mark.parametrize("method", desopt.METHODS)
-def test_heart(method: str, loss: str, layout: str, tmp_path: Path) -> None:
-    X, y = real("heart_scale")
+@pytest.mark.parametrize("name", ["cancer", *real_sets.there("heart_scale")])
+def test_small_sets(name: str, method: str, loss: str, layout: str, tmp_path: Path) -> None:
+    X, y = real(name)
     problem = dealt(loss, X.toarray() if layout == "dense" else X, y)
     compare(method, problem, np.zeros(X.shape[1]), tmp_path)
 
 
 @pytest.mark.parametrize("method", desopt.METHODS)
-@pytest.mark.parametrize(("name", "loss"), [("a9a", "lr"), ("rcv1_sample.bz2", "nsvm")])
-def test_large_sparse_sets(name: str, loss: str, method: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "name", ["digits", "text", *real_sets.there("a9a", "rcv1_sample.bz2")]
+)  # fmt: skip
+def test_large_sparse_sets(name: str, method: str, tmp_path: Path) -> None:
     X, y = real(name)
+    loss = "lr" if name in ("digits", "a9a") else "nsvm"
     compare(method, dealt(loss, X, y), np.zeros(X.shape[1]), tmp_path)

@@ -436,7 +436,7 @@ def test_the_command(results: Path, tmp_path: Path) -> None:
     before = (results / "results.sqlite").read_bytes()
     arguments = ["report", results, "--out", tmp_path, "--format", "html,tex"]
     done = subprocess.run(
-        [*COMMAND, *map(str, arguments)], capture_output=True, text=True, timeout=120
+        [*COMMAND, *map(str, arguments)], capture_output=True, text=True, timeout=900
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert "does not hold" in done.stdout

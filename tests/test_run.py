@@ -20,7 +20,7 @@ SMALL = ("--workers", 3, "--iterations", 20, "--batch-size", 70, "--engine", "se
 
 def call(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
     command = [*COMMAND, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=120)
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=900)
 
 
 @pytest.fixture(scope="module")
@@ -67,19 +67,20 @@ def test_a_run_and_its_folder(file: Path, tmp_path: Path) -> None:
 
 def test_a_resumed_run_ends_where_one_that_never_stopped_does(file: Path, tmp_path: Path) -> None:
     """Ctrl-C in the middle, --resume, more rounds; settings come from the folder."""
-    common = ("--data", file, *SMALL, "--eval-every", 0)
+    # Rounds that take their time: the interrupt comes before the last one, however late it is.
+    common = ("--data", file, *SMALL, "--iterations", 500, "--eval-every", 0)
     long = ["--rounds", 4000, *common, "--out", "b"]
     with subprocess.Popen(
         [*COMMAND, *map(str, long)], cwd=tmp_path, stderr=subprocess.PIPE, text=True,
         start_new_session=True,
     ) as process:  # fmt: skip
         journal = tmp_path / "b" / "run.journal"
-        until = time.monotonic() + 60
+        until = time.monotonic() + 900
         while not (journal.exists() and journal.stat().st_size > 4000):
             assert time.monotonic() < until
             time.sleep(0.01)
         os.kill(process.pid, signal.SIGINT)
-        said = process.communicate(timeout=60)[1]
+        said = process.communicate(timeout=900)[1]
     assert process.returncode == 130
     assert said.count("\n") == 1
     assert "desopt run --resume --out b" in said

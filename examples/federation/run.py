@@ -185,7 +185,7 @@ class Deployment:
             register = "flwr", "supernode", "register", str(self.folder / f"{name}.pub"), "ours"
             running.append((name, self.start(f"register-{name}", *register)))
         for name, process in running:
-            if process.wait(120):
+            if process.wait(600):
                 raise RuntimeError(f"{name} was not registered\n{self.log(f'register-{name}')}")
 
     def run(self, app: Path, config: str, *more: str) -> subprocess.Popen[bytes]:
@@ -196,7 +196,7 @@ class Deployment:
         return (self.folder / f"{name}.log").read_text(errors="replace")
 
     def wait_for_port(self) -> None:
-        until = time.monotonic() + 120
+        until = time.monotonic() + 600
         while time.monotonic() < until and self.processes["superlink"].poll() is None:
             with contextlib.suppress(OSError), socket.create_connection((HOST, self.port), 1):
                 return
