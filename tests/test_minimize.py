@@ -310,14 +310,15 @@ def sparse_draw(random: np.random.Generator, n: int) -> Any:
     return random.integers(n, size=2), random.standard_normal(2)
 
 
-SEARCHES: list[dict[str, Any]] = [
-    {"method": "es"}, {"method": "des"}, {"method": "des-mg"}, {"method": "des-mr"},
-    {"sampler": sparse_draw}, {"sampler": lambda random, n: random.standard_normal(n)},
-]  # fmt: skip
+SEARCHES: dict[str, dict[str, Any]] = {
+    **{method: {"method": method} for method in ("es", "des", "des-mg", "des-mr")},
+    "sparse sampler": {"sampler": sparse_draw},
+    "dense sampler": {"sampler": lambda random, n: random.standard_normal(n)},
+}
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-@pytest.mark.parametrize("options", SEARCHES, ids=repr)
+@pytest.mark.parametrize("options", SEARCHES.values(), ids=SEARCHES)
 def test_a_round_that_begins_without_a_value(options: dict[str, Any], bad: float) -> None:
     """The first finite value is the parent from then on; it may be as large as it likes."""
     values = iter([bad, bad, 1e300, bad, 2e300, 1.0, 1.0, 2.0, bad])
