@@ -6,17 +6,17 @@ import time
 import warnings
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from desopt.algorithms.es_csa import default_population
-from desopt.data import load, partition, train_test
+from desopt.data import Rows, as_rows, load, partition, train_test
 from desopt.experiments.cases import Case
 from desopt.history import Row
-from desopt.kernels.losses import sum_losses
 from desopt.loop import minimize
-from desopt.objectives import LOSSES
+from desopt.objectives import LinearModel
 from desopt.types import FloatArray, TheoryWarning
 
 #: All runs of a data set have one split: what differs between runs is the method's luck.
@@ -68,10 +68,14 @@ class Part:
 
         A row at exactly 0, as all are at the start, is taken for -1.
         """
-        margin = self.y * (self.X @ x)
-        loss = sum_losses(LOSSES[problem], margin) / margin.size + 0.5 * penalty * (x @ x)
-        right = (margin > 0) | ((margin == 0) & (self.y < 0))
-        return float(loss), int(margin.size - np.count_nonzero(right))
+        return LinearModel(problem, penalty).score(self._rows, x)
+
+    @cached_property
+    def _rows(self) -> Rows:
+        """The same, as a linear model takes it."""
+        (rows,) = LinearModel("lr").prepare([as_rows((self.X, self.y), "the data")])
+        assert isinstance(rows, Rows)
+        return rows
 
 
 @dataclass(frozen=True)

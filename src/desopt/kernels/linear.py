@@ -22,3 +22,17 @@ def objective_value(layout, rows, y, x, kind, penalty):
         fill_margins(layout, part, y, x, margin)
         total += sum_losses(kind, margin[: part.size])
     return total / rows.size + 0.5 * penalty * dot(x, 0, x, x.size)
+
+
+@exact
+def value_and_errors(layout, rows, y, x, kind, penalty):
+    """``objective_value``, and how many rows are on the wrong side; 0 is taken for -1."""
+    total, errors = 0.0, 0
+    margin = np.empty(min(_BLOCK, rows.size))
+    for first in range(0, rows.size, _BLOCK):
+        part = rows[first : first + _BLOCK]
+        fill_margins(layout, part, y, x, margin)
+        total += sum_losses(kind, margin[: part.size])
+        for t in range(part.size):
+            errors += not (margin[t] > 0.0 or (margin[t] == 0.0 and y[part[t]] < 0.0))
+    return total / rows.size + 0.5 * penalty * dot(x, 0, x, x.size), errors

@@ -140,6 +140,15 @@ class LinearModel:
         table = _table(arrays)
         return table.layout, table[1], LOSSES[self.loss], self.penalty
 
+    def score(self, shard: Rows, x: FloatArray) -> tuple[float, int]:
+        """f on all rows of a shard, and the number of rows on the wrong side."""
+        table = _table(shard.arrays).fits(shard.where, x)
+        model = LOSSES[self.loss], self.penalty
+        value, errors = kernels.value_and_errors(
+            table.layout, shard.numbers(), table[1], as_writeable(np.ascontiguousarray(x)), *model
+        )
+        return float(value), int(errors)
+
     def on_rows(
         self, shard: Rows, picked: IndexArray | Pick | None, x: FloatArray
     ) -> LinearFunction:
