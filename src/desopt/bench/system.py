@@ -157,8 +157,8 @@ def start_up(methods: tuple[str, ...] = tuple(METHODS)) -> list[dict[str, Any]]:
         with tempfile.TemporaryDirectory() as folder:
             code = _FIRST.format(method=method, sparse=True)
             first, again = (float(_python(code, NUMBA_CACHE_DIR=folder).stdout) for _ in range(2))
-        lines.append({"what": f"{method}, first run", "seconds": first, "at_most": 20.0})
-        lines.append({"what": f"{method}, from the cache", "seconds": again, "at_most": 2.0})
+        lines.append({"what": f"{method}, first run", "seconds": first, "at_most": 10.0})
+        lines.append({"what": f"{method}, from the cache", "seconds": again, "at_most": 1.0})
     return lines
 
 
