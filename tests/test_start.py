@@ -103,3 +103,70 @@ def test_compilation_is_noticed_once() -> None:
     with compilation_noticed(lambda: said.append("again")):
         assert twice(4) == 8
     assert said == ["compiling"]
+
+
+INTERRUPTED = """
+import os, signal, threading, time
+import numpy as np
+import desopt
+from numba.core import event
+
+class Press(event.Listener):
+    \"\"\"Ctrl-C, again and again while a kernel is compiled.\"\"\"
+    depth = 0
+    def on_start(self, _event): self.depth += 1
+    def on_end(self, _event): self.depth -= 1
+
+press, over = Press(), threading.Event()
+
+def keep_pressing():
+    while not over.wait(0.02):
+        if press.depth:
+            os.kill(os.getpid(), signal.SIGINT)
+
+rows = np.arange(40.0).reshape(10, 4) % 7 - 3
+data = rows, np.where(rows[:, 0] > 0, 1.0, -1.0)
+settings = dict(method="des", rounds=1, iterations=4, workers=2, batch_size=5, engine="serial")
+interrupts = 0
+signal.signal(signal.SIGINT, signal.default_int_handler)
+threading.Thread(target=keep_pressing, daemon=True).start()
+while True:
+    try:
+        with event.install_listener("numba:compile", press):
+            result = desopt.minimize("lr", None, data, **settings)
+        break
+    except KeyboardInterrupt:
+        interrupts += 1
+over.set()
+assert interrupts >= 1 and result.success, interrupts
+"""
+
+
+@pytest.mark.timeout(1800)
+def test_interrupts_wait_for_a_compilation(tmp_path: Path) -> None:
+    """However often it comes: each is a KeyboardInterrupt, and no kernel is left half made."""
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED], env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+
+
+def test_stale_code_is_dropped_from_any_cache(tmp_path: Path) -> None:
+    """Kernels contain the code of those they call: when one is new, all are compiled again."""
+    code = (
+        "import numpy as np\nfrom desopt.kernels.steps import add_at\n"
+        "add_at(np.zeros(3), np.zeros(1, np.int64), np.ones(1))\n"
+        "print(sum(add_at.stats.cache_hits.values()))"
+    )
+
+    def hits() -> int:
+        env = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+        said = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+        return int(said.stdout)
+
+    assert [hits(), hits()] == [0, 1]
+    (index,) = tmp_path.rglob("*add_at*.nbi")
+    os.utime(index, (0, 0))  # older than any source
+    assert [hits(), hits()] == [0, 1]

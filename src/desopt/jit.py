@@ -13,8 +13,11 @@ microseconds, when handing the GIL over would take longer.
 from __future__ import annotations
 
 import ctypes
+import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +32,40 @@ _common: Any = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
 EXACT: Any = _common | {"fastmath": False}
 
 
+def _newest_source() -> float:
+    """When the kernels were last changed; all other files may change without a compilation."""
+    here = Path(__file__).parent
+    kernels = "jit.py", "bits.py", "rng.py", "kernels/*.py"
+    return max(path.stat().st_mtime for name in kernels for path in here.glob(name))
+
+
+@cache
+def _drop_stale_code(folder: str) -> None:
+    """Forget compiled code in a cache folder that is older than any kernel's source.
+
+    numba looks at the file of the function itself only, but the code of a kernel contains that
+    of the kernels it calls.
+    """
+    for index in Path(folder).glob("*.nbi"):
+        with suppress(OSError):  # another process was faster, or the folder is read-only
+            if index.stat().st_mtime < _NEWEST:
+                index.unlink()
+
+
+_NEWEST = _newest_source()
+
+
 def _cached(**options: Any) -> Any:
     """Compile with a cache on disk; without one where no folder for it can be written."""
 
     def decorate(function: Any) -> Any:
         try:
-            return njit(cache=True, **options)(function)
+            kernel = njit(cache=True, **options)(function)
         except RuntimeError:
             return njit(**options)(function)
+        if kernel.__module__.partition(".")[0] == __package__:
+            _drop_stale_code(kernel.stats.cache_path)
+        return kernel
 
     return decorate
 
@@ -44,22 +73,6 @@ def _cached(**options: Any) -> Any:
 exact: Any = _cached(**EXACT)
 brief: Any = _cached(**EXACT | {"nogil": False})
 exact_inline: Any = _cached(inline="always", **EXACT)
-
-
-def _drop_stale_code() -> None:
-    """Forget compiled code that is older than any kernel's source.
-
-    numba looks at the file of the function itself only, but the code of a kernel contains that
-    of the kernels it calls.
-    """
-    here = Path(__file__).parent
-    compiled = "jit.py", "bits.py", "rng.py"  # all others may change without a compilation
-    sources = [*(here / name for name in compiled), *here.glob("kernels/*.py")]
-    newest = max(path.stat().st_mtime for path in sources)
-    for index in (*here.glob("__pycache__/*.nbi"), *here.glob("kernels/__pycache__/*.nbi")):
-        with suppress(OSError):  # another process was faster, or the folder is read-only
-            if index.stat().st_mtime < newest:
-                index.unlink()
 
 
 def let_go_of_llvm() -> None:
@@ -78,27 +91,47 @@ def let_go_of_llvm() -> None:
                 )
 
 
-_drop_stale_code()
 let_go_of_llvm()  # importing numba has touched half of it
 
 
-class _FirstCompilation(event.Listener):
-    """Calls ``say`` when numba compiles something that it does not have on disk."""
+class _Compilation(event.Listener):
+    """Calls ``say`` when numba first compiles something, and keeps Ctrl-C until it is done.
+
+    An interrupt inside of LLVM would be lost, or leave a kernel half made.
+    """
 
     def __init__(self, say: Callable[[], None]) -> None:
         self._say: Callable[[], None] | None = say
+        self._depth = 0
+        self._handler: Any = None
+        self._interrupted = False
 
     def on_start(self, _event: Any) -> None:
         if self._say is not None:
             self._say()
             self._say = None
+        if threading.current_thread() is threading.main_thread():
+            if self._depth == 0:
+                self._interrupted = False
+                self._handler = signal.getsignal(signal.SIGINT)
+                if callable(self._handler):  # else it is ignored, and stays so
+                    signal.signal(signal.SIGINT, self._keep)
+            self._depth += 1
 
     def on_end(self, _event: Any) -> None:
-        pass
+        if threading.current_thread() is threading.main_thread():
+            self._depth -= 1
+            if self._depth == 0 and callable(self._handler):
+                signal.signal(signal.SIGINT, self._handler)
+                if self._interrupted:
+                    signal.raise_signal(signal.SIGINT)
+
+    def _keep(self, _signal: int, _frame: Any) -> None:
+        self._interrupted = True
 
 
 @contextmanager
 def compilation_noticed(say: Callable[[], None]) -> Iterator[None]:
-    """Call ``say`` once if anything is compiled in this block."""
-    with event.install_listener("numba:compile", _FirstCompilation(say)):
+    """Call ``say`` once if anything is compiled in this block; Ctrl-C waits for a compilation."""
+    with event.install_listener("numba:compile", _Compilation(say)):
         yield
