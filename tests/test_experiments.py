@@ -566,6 +566,7 @@ def test_cases_without_digests_are_run_again_and_it_is_said(
         ("DELETE FROM points WHERE round = 0", "does not begin at round 0"),
         ("DELETE FROM points", "does not begin at round 0"),
         ("UPDATE data_sets SET n = 'many'", "n is 'many'"),
+        ("UPDATE members SET item = x'00'", "its item is b"),
         ("UPDATE results SET data_key = NULL", "does not begin at round 0"),
         ("UPDATE results SET message = cast(x'ff' AS TEXT)", "decode"),
     ],
@@ -577,7 +578,7 @@ def test_a_damaged_result_is_named(tmp_path: Path, sql: str, error: str) -> None
         store.query("PRAGMA foreign_keys = OFF")
         store.query(sql)
     with Store.open(tmp_path) as store, pytest.raises((ValueError, sqlite3.Error)) as caught:
-        store.read()
+        print(store.members(), store.read())
     assert re.search(error, str(caught.value))
     assert str(tmp_path / FILE) in str(caught.value)
 

@@ -21,7 +21,7 @@ _CURVES = """
 _VIEWS = f"""
 CREATE VIEW all_curves AS {_CURVES};
 CREATE VIEW curves AS {_CURVES}
-    WHERE c.key IN (SELECT case_key FROM members WHERE current);
+    WHERE c.key IN (SELECT case_key FROM members WHERE current = 1);
 PRAGMA user_version = {FORMAT};
 """
 
@@ -101,6 +101,6 @@ CURVES = _CURVES
 #: Of an item or of all (NULL); of the study as it is defined now (1) or of all that is there (0).
 CHOSEN = """
     WHERE c.key IN (SELECT case_key FROM members
-        WHERE current >= :least AND item = coalesce(:item, item))
+        WHERE (current = 1) >= :least AND item = coalesce(:item, item))
     ORDER BY c.key
 """

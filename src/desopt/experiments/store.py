@@ -126,7 +126,7 @@ class Store:
         store = cls(file, connection)
         try:
             store._prepare(create)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             connection.close()
             raise _unusable(file, error) from error
         return store
@@ -183,6 +183,8 @@ class Store:
             if str(self.path) in str(error):
                 raise
             raise type(error)(f"{self.path}: {error}{_advice(error)}") from error
+        except UnicodeDecodeError as error:  # what SQLite says holds a piece of the file
+            raise sqlite3.DatabaseError(f"{self.path}: the file is damaged: {error}") from error
 
     def query(self, sql: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> list[sqlite3.Row]:
         with self._lock, self._explained():
@@ -274,7 +276,7 @@ class Store:
         rows = self.query(
             "SELECT item AS name, COUNT(*) AS cases, COUNT(status = 'done' OR NULL) AS done, "
             "COUNT(status = 'failed' OR NULL) AS failed "
-            "FROM members LEFT JOIN results USING (case_key) WHERE current >= ? "
+            "FROM members LEFT JOIN results USING (case_key) WHERE (current = 1) >= ? "
             "GROUP BY item ORDER BY item",
             [not everything],
         )
@@ -310,7 +312,13 @@ class Store:
     def members(self) -> list[tuple[str, Case, bool]]:
         """Items, their cases, and whether these are the study's as it was last run."""
         rows = self.query("SELECT * FROM members JOIN cases ON key = case_key")
-        return [(str(row["item"]), self._case(row), bool(row["current"])) for row in rows]
+        return [(self._item(row), self._case(row), row["current"] == 1) for row in rows]
+
+    def _item(self, row: sqlite3.Row) -> str:
+        with self._sound(row):
+            if not isinstance(row["item"], str):
+                raise TypeError(f"its item is {row['item']!r}")
+            return str(row["item"])
 
     def timings(self) -> list[tuple[Case, float]]:
         """The seconds that every case took that is done, evaluation included."""
@@ -377,11 +385,11 @@ class Store:
         return [target / "cases.csv", target / "points.csv"]
 
 
-def _unusable(file: Path, error: sqlite3.Error) -> ValueError:
+def _unusable(file: Path, error: Exception) -> ValueError:
     return ValueError(f"{file} cannot be used as a file of results: {error}{_advice(error)}")
 
 
-def _advice(error: sqlite3.Error) -> str:
+def _advice(error: Exception) -> str:
     """What to do about what SQLite says; the last eight bits are its kind of error."""
     return _ADVICE.get((getattr(error, "sqlite_errorcode", None) or 0) & 0xFF, "")
 

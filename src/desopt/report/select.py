@@ -70,13 +70,13 @@ def read_study(folder: str | os.PathLike[str], everything: bool = False) -> Stud
     """
     with Store.open(folder) as store:
         outcomes, about = store.read(everything=everything), store.about()
-        progress = store.items(everything)
-        members: dict[str, set[str]] = {item.name: set() for item in progress}
+        members: dict[str, set[str]] = {}
         current = set()
         for item, case, now in store.members():
             current |= {case} if now else set()
             if now or everything:
-                members[item].add(case.id)
+                members.setdefault(item, set()).add(case.id)
+        progress = store.items(everything)
         left_out = store.finished() - len(outcomes)
     if not any(o.status == "done" for o in outcomes):
         raise ValueError(
