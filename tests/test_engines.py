@@ -296,6 +296,7 @@ def fail() -> None:
     raise ZeroDivisionError("deep inside")
 
 
+@pytest.mark.filterwarnings("ignore:.*began with other code of fun:RuntimeWarning")
 @engines
 def test_error_in_fun_says_where_and_the_journal_resumes(tmp_path: Path, engine: str) -> None:
     journal = tmp_path / "j"
@@ -415,6 +416,7 @@ def test_process_that_hangs_is_replaced(tmp_path: Path, hang: Callable[[], None]
     assert not psutil.Process().children(recursive=True)
 
 
+@pytest.mark.filterwarnings("ignore:.*began with other code of fun:RuntimeWarning")
 @pytest.mark.filterwarnings("ignore:.*it was replaced:RuntimeWarning")
 @pytest.mark.parametrize(("act", "said"), [(die, "died (signal 9)"), (sleep, "no answer in time")])
 def test_after_the_last_attempt_the_run_stops_and_can_be_resumed(
