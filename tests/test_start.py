@@ -25,7 +25,7 @@ LINE = "compiling the kernels"
 
 @pytest.mark.parametrize("workers", [10, 100])
 def test_a_run_holds_the_data_once(workers: int) -> None:
-    """Whatever M is: all that a run allocates is less than a copy of the columns' numbers."""
+    """Whatever M is, a run has a copy of the columns' numbers, half of that besides, no values."""
     X, y = Shape("sparse", 5_000, 500, 70.0, rows=20_000).data()
 
     def run() -> None:
@@ -39,7 +39,7 @@ def test_a_run_holds_the_data_once(workers: int) -> None:
     run()
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < X.indices.nbytes < X.data.nbytes
+    assert peak < 1.5 * X.indices.nbytes < X.data.nbytes
 
 
 LET_GO = """
@@ -106,30 +106,32 @@ def test_compilation_is_noticed_once() -> None:
 
 
 INTERRUPTED = """
-import os, signal, threading, time
+import os, signal, threading
 import numpy as np
 import desopt
 from numba.core import event
 
 class Press(event.Listener):
-    \"\"\"Ctrl-C, again and again while a kernel is compiled.\"\"\"
-    depth = 0
-    def on_start(self, _event): self.depth += 1
-    def on_end(self, _event): self.depth -= 1
+    def __init__(self):
+        self.wanted = threading.Event()
+    def on_start(self, _event):
+        self.wanted.set()
+    def on_end(self, _event):
+        self.wanted.clear()
 
-press, over = Press(), threading.Event()
+press = Press()
 
 def keep_pressing():
-    while not over.wait(0.02):
-        if press.depth:
-            os.kill(os.getpid(), signal.SIGINT)
+    while press.wanted.wait():
+        os.kill(os.getpid(), signal.SIGINT)  # in the midst of a compilation
+        press.wanted.clear()
 
 rows = np.arange(40.0).reshape(10, 4) % 7 - 3
 data = rows, np.where(rows[:, 0] > 0, 1.0, -1.0)
 settings = dict(method="des", rounds=1, iterations=4, workers=2, batch_size=5, engine="serial")
-interrupts = 0
 signal.signal(signal.SIGINT, signal.default_int_handler)
 threading.Thread(target=keep_pressing, daemon=True).start()
+interrupts = 0
 while True:
     try:
         with event.install_listener("numba:compile", press):
@@ -137,7 +139,7 @@ while True:
         break
     except KeyboardInterrupt:
         interrupts += 1
-over.set()
+        assert interrupts < 100
 assert interrupts >= 1 and result.success, interrupts
 """
 

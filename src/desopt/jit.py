@@ -55,6 +55,11 @@ def _drop_stale_code(folder: str) -> None:
 _NEWEST = _newest_source()
 
 
+def _is_ours(kernel: Any) -> bool:
+    """Whether a compiled function belongs to this package."""
+    return bool(kernel.py_func.__module__.partition(".")[0] == __package__)
+
+
 def _cached(**options: Any) -> Any:
     """Compile with a cache on disk; without one where no folder for it can be written."""
 
@@ -63,7 +68,7 @@ def _cached(**options: Any) -> Any:
             kernel = njit(cache=True, **options)(function)
         except RuntimeError:
             return njit(**options)(function)
-        if kernel.__module__.partition(".")[0] == __package__:
+        if _is_ours(kernel):
             _drop_stale_code(kernel.stats.cache_path)
         return kernel
 
@@ -94,44 +99,62 @@ def let_go_of_llvm() -> None:
 let_go_of_llvm()  # importing numba has touched half of it
 
 
-class _Compilation(event.Listener):
-    """Calls ``say`` when numba first compiles something, and keeps Ctrl-C until it is done.
+class _Interrupts(event.Listener):
+    """Keeps Ctrl-C until a kernel of ours is compiled.
 
-    An interrupt inside of LLVM would be lost, or leave a kernel half made.
+    Inside of LLVM it would be lost, or leave a kernel half made.
     """
+
+    def __init__(self) -> None:
+        self._depth = 0
+        self._handler: Any = None
+        self._pressed = False
+
+    def on_start(self, started: Any) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            return  # interrupts are for the main thread only
+        if self._depth == 0:
+            if not _is_ours(started.data["dispatcher"]):
+                return
+            self._pressed = False
+            self._handler = signal.getsignal(signal.SIGINT)
+            if callable(self._handler):  # else it is ignored, and stays so
+                signal.signal(signal.SIGINT, self._keep)
+        self._depth += 1
+
+    def on_end(self, _ended: Any) -> None:
+        if self._depth == 0 or threading.current_thread() is not threading.main_thread():
+            return
+        self._depth -= 1
+        if self._depth == 0 and callable(self._handler):
+            signal.signal(signal.SIGINT, self._handler)
+            if self._pressed:
+                signal.raise_signal(signal.SIGINT)
+
+    def _keep(self, _signal: int, _frame: Any) -> None:
+        self._pressed = True
+
+
+event.register("numba:compile", _Interrupts())
+
+
+class _FirstCompilation(event.Listener):
+    """Calls ``say`` when numba compiles something that it does not have on disk."""
 
     def __init__(self, say: Callable[[], None]) -> None:
         self._say: Callable[[], None] | None = say
-        self._depth = 0
-        self._handler: Any = None
-        self._interrupted = False
 
     def on_start(self, _event: Any) -> None:
         if self._say is not None:
             self._say()
             self._say = None
-        if threading.current_thread() is threading.main_thread():
-            if self._depth == 0:
-                self._interrupted = False
-                self._handler = signal.getsignal(signal.SIGINT)
-                if callable(self._handler):  # else it is ignored, and stays so
-                    signal.signal(signal.SIGINT, self._keep)
-            self._depth += 1
 
     def on_end(self, _event: Any) -> None:
-        if threading.current_thread() is threading.main_thread():
-            self._depth -= 1
-            if self._depth == 0 and callable(self._handler):
-                signal.signal(signal.SIGINT, self._handler)
-                if self._interrupted:
-                    signal.raise_signal(signal.SIGINT)
-
-    def _keep(self, _signal: int, _frame: Any) -> None:
-        self._interrupted = True
+        pass
 
 
 @contextmanager
 def compilation_noticed(say: Callable[[], None]) -> Iterator[None]:
-    """Call ``say`` once if anything is compiled in this block; Ctrl-C waits for a compilation."""
-    with event.install_listener("numba:compile", _Compilation(say)):
+    """Call ``say`` once if anything is compiled in this block."""
+    with event.install_listener("numba:compile", _FirstCompilation(say)):
         yield

@@ -305,12 +305,12 @@ def fill_mixture_normals(step, which, scale, c1, c2, c3, k0, k1):
 def draw_mixture(which, scale, l, n, gaussian, c1, c2, c3, k0, k1):
     """``mixture_block`` for a stream of any purpose.
 
-    ``gaussian`` is True or None: numba drops the normals from what is compiled for None.
+    numba compiles no normal numbers where ``gaussian`` is None instead of False.
     """
     iteration = c3 & _ITERATION
     index, step = np.empty((l, scale.size), np.int64).T, np.empty((l, scale.size)).T
     fill_coordinates(index, step, which, scale, n, c1, c2, _COORDINATE | iteration, k0, k1)
-    if gaussian is not None:
+    if gaussian is not None and gaussian:
         fill_mixture_normals(step, which, scale, c1, c2, _NORMAL | iteration, k0, k1)
     return index, step
 
