@@ -134,7 +134,8 @@ def minimize(
     engine, jobs, round_timeout, attempts
         ``"auto"``, ``"serial"``, ``"threads"``, ``"processes"``, ``"ray"`` or an engine object;
         the number of threads, processes or actors; the seconds one worker's part of a round may
-        take and the times it is tried (processes and ray).
+        take and the times it is tried (processes and ray). With ``"threads"`` several threads call
+        ``fun`` at once: one that is not thread-safe gives a wrong x, silently.
     setup
         Called once per process before ``fun``; what it returns is ``fun``'s last argument.
     journal, snapshot_every

@@ -1,23 +1,18 @@
-"""The vectors of docs/journal.md: we produce them, and a reader of the document reads them."""
+"""The streams' vectors in docs/journal.md: ours, and those of whole numbers as published."""
 
 from __future__ import annotations
 
-import hashlib
 import re
 import struct
-import zlib
 from pathlib import Path
 
 import numpy as np
 
-from desopt import journal, rng
-from desopt.history import Row
+from desopt import rng
 from desopt.rng import Purpose, Stream
-from desopt.types import Answer
 
 DOCUMENT = (Path(__file__).parents[1] / "docs" / "journal.md").read_text("utf-8")
 VECTORS = dict(re.findall(r"```(\w+)\n(.*?)```", DOCUMENT, re.DOTALL))
-PREVIOUS = bytes(range(8))
 
 
 def philox(
@@ -64,22 +59,3 @@ def test_mixture() -> None:
     ]
     assert found == expected
     assert np.array_equal(np.abs(step), [[0.5] * 3, [0.25] * 3])
-
-
-def test_a_record() -> None:
-    record = bytes.fromhex(VECTORS["record"])
-    marker, kind, length, check = struct.unpack_from("<2scII", record)
-    assert (marker, kind, check) == (b"\xd5\x9e", b"R", zlib.crc32(record[:7]))
-    payload = record[11 : 11 + length]
-    chained = hashlib.blake2b(PREVIOUS + record[:11] + payload, digest_size=8).digest()
-    assert record[11 + length :] == chained
-    values = (1, 0.5, 0.25, 39, 3900, 4, 16, 1, 0, 2)
-    assert struct.unpack_from("<IddQQQQQII", payload) == values
-    assert payload[struct.calcsize("<IddQQQQQII") :] == b"\0\x02\xa5\x0f\x06\x02\x00\x08"
-    names = (
-        "round", "seconds", "loss", "evaluations", "samples", "bytes_up", "bytes_down", "nans",
-        "repeated",
-    )  # fmt: skip
-    row = Row(zip(names, values[:-1], strict=True))
-    answers = [Answer(0, b"\xa5\x0f"), Answer(7, b"\x00\x08")]
-    assert journal._seal(b"R", journal._pack_round(row, answers), PREVIOUS) == (record, chained)
