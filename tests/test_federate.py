@@ -675,6 +675,7 @@ def test_the_server_may_have_data_of_its_own() -> None:
     assert not any(order["total"] for _, _, order in grid.sent)
 
 
+@pytest.mark.filterwarnings("ignore:fun returned NaN or infinity")
 def test_a_node_whose_loss_is_not_finite_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
     def fun(x: Any, batch: Any) -> float:
         return float(np.mean((batch @ x - 1.0) ** 2)) if batch[0, 0] != 7.0 else np.inf
@@ -726,7 +727,9 @@ def order_of(settings: Any = None, **changes: Any) -> Message:
     """An order as a server sends it, changed, or with other settings in the description."""
     grid = Loopback()
     federated(grid, rounds=1)
-    sent = {name: grid.sent[0][2][name] for name in ("message", "description", "work", "total")}
+    sent = {
+        name: grid.sent[0][2][name] for name in ("message", "description", "work", "total", "limit")
+    }
     if settings is not None:
         run, known = wire.unpack_description(sent["description"])
         sent["description"] = wire.pack_description(run, known | settings)
@@ -739,6 +742,8 @@ ORDERS: dict[str, Callable[[], Message]] = {
     "text": lambda: order_of(message="U"),
     "numbers": lambda: order_of(work=1),
     "more": lambda: order_of(more=1),
+    "limit": lambda: order_of(limit=-1),
+    "a limit of another type": lambda: order_of(limit=1.5),
     "description": lambda: order_of(description=b"x" * 40),
     "batch_size": lambda: order_of({"batch_size": 2**40}),
     "n": lambda: order_of({"n": 2**31}),
@@ -761,7 +766,9 @@ def test_fuzzed_orders_are_refused_or_answered() -> None:
     good = order_of().content["desopt"]
     answered = 0
     for _ in range(1500):
-        record: Any = {name: good[name] for name in ("message", "description", "work", "total")}
+        record: Any = {
+            name: good[name] for name in ("message", "description", "work", "total", "limit")
+        }
         name = draw.choice(("message", "description"))
         at, new = draw.randrange(len(record[name]) - 6), draw.randbytes(draw.choice((1, 2)))
         record[name] = resealed(record[name], at, new)

@@ -28,7 +28,7 @@ class Order:
     limit: int = 0
 
 
-_ORDER = {"message": bytes, "description": bytes, "work": bool, "total": bool}
+_ORDER = {"message": bytes, "description": bytes, "work": bool, "total": bool, "limit": int}
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,8 @@ def read_order(content: RecordDict) -> Order:
     if any(type(values[name]) is not kind for name, kind in _ORDER.items()):
         kinds = {name: type(value).__name__ for name, value in values.items()}
         raise WireError(Reason.LENGTH, f"not a desopt order: {kinds}")
+    if values["limit"] < 0:
+        raise WireError(Reason.LENGTH, f"not a desopt order: limit {values['limit']}")
     return Order(**values)
 
 
