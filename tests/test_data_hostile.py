@@ -673,3 +673,24 @@ def test_a_shard_is_opened_and_checked_once(monkeypatch: pytest.MonkeyPatch) -> 
     assert len(looks) == 2 + 6
     assert isinstance(as_shards(lambda worker: (X, Y), 9, 0), Loaders)
     assert isinstance(Loader(lambda: (X, Y)).open(LinearModel("lr"), 0), Rows)
+
+
+@pytest.mark.parametrize("kind", ["read-only", "view", "mapped", "writeable", "int64"])
+def test_indices_are_copied_only_where_somebody_could_change_them(
+    kind: str, tmp_path: Path
+) -> None:
+    matrix = sparse.random(40, 9, 0.5, format="csr", random_state=1)
+    indices = matrix.indices.copy()
+    if kind == "mapped":
+        np.save(tmp_path / "indices.npy", indices)
+        indices = np.load(tmp_path / "indices.npy", mmap_mode="r")
+    elif kind == "int64":
+        indices = indices.astype(np.int64)
+    if kind == "view":
+        indices = indices.view()
+    indices.flags.writeable = kind in ("writeable", "int64")
+    given = sparse.csr_array((matrix.data, indices, matrix.indptr), shape=(40, 9), copy=False)
+    own = checks.as_csr(given, "data")
+    assert np.shares_memory(own.indices, indices) == (kind in ("read-only", "mapped"))
+    assert not np.shares_memory(own.indptr, matrix.indptr)
+    assert np.array_equal(own.toarray(), matrix.toarray())

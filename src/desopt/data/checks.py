@@ -51,8 +51,8 @@ def as_csr(matrix: Any, where: str) -> Any:
     """A CSR matrix of its own, known to be well-formed: sorted columns, none twice in a row.
 
     Entries of one place are added up, as SciPy does. The values are the given ones where
-    nothing had to be changed; the indices are always copied (int32 where they fit), so that
-    nobody can change them afterwards.
+    nothing had to be changed; the indices are copied (int32 where they fit) unless they are
+    read-only, so that nobody can change them afterwards.
     """
     if len(matrix.shape) != 2:
         raise ValueError(f"{where} must have 2 dimensions as it is sparse, got {matrix.shape}")
@@ -66,11 +66,21 @@ def as_csr(matrix: Any, where: str) -> Any:
     index = np.int32 if max(data.size, *shape) < 2**31 else np.int64
     kind = sparse.csr_array if isinstance(matrix, sparse.sparray) else sparse.csr_matrix
     data = np.require(data, data.dtype.newbyteorder("="), ["C", "A"])
-    own = kind((data, indices.astype(index), indptr.astype(index)), shape=shape)
+    own = kind((data, _unchanging(indices, index), _unchanging(indptr, index)), shape=shape)
     if not own.has_canonical_format:
-        own.data = own.data.copy()
+        own = own.copy()
         own.sum_duplicates()
     return own
+
+
+def _unchanging(numbers: Array, kind: Any) -> Array:
+    """The numbers as this type: a copy, unless nobody can write to them as they are."""
+    memory: Any = numbers
+    while isinstance(memory, np.ndarray) and not memory.flags.writeable:
+        memory = memory.base
+    if isinstance(memory, np.ndarray):
+        return numbers.astype(kind)
+    return np.ascontiguousarray(numbers, kind)
 
 
 def compressed(
