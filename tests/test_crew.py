@@ -94,8 +94,10 @@ def test_nans_are_counted(engine: Any) -> None:
     task.x[:100] = np.nan
     answers = list(threads.round(task))
     assert sum(answer.nans for answer in answers) > 0
-    for answer in answers:
-        same(answer, job.work(task, answer.worker))
+    for answer in answers:  # point by point, since the value at x is not finite
+        assert answer.bare() == job.work(task, answer.worker).bare()
+        assert answer.change is not None
+        assert answer.change[0].size == 0
 
 
 def test_only_those_who_are_asked(engine: Any) -> None:

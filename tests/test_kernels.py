@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+import desopt
 from desopt import rng
 from desopt.data import Rows
 from desopt.data.twins import dense_twin, sparse_twin
@@ -266,3 +267,62 @@ def test_following_and_drawing_in_one_pass(c: float, n: int) -> None:
     vu = two_point.follow_and_draw(pair, c, np.empty((4, 256)), *stream.key())
     assert pair.tobytes() == np.stack([v, u], axis=1).tobytes()
     assert vu == pytest.approx(float(v @ u), rel=1e-12, abs=1e-12)
+
+
+def hinge_in_numpy(x: Any, batch: Any) -> float:
+    X, y = batch
+    return float(np.maximum(0.0, 1.0 - y * (X @ x)).mean())
+
+
+@pytest.mark.filterwarnings("ignore:fun returned NaN or infinity")
+@pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")
+@pytest.mark.parametrize("sparse_rows", [False, True])
+@pytest.mark.parametrize("method", desopt.METHODS)
+def test_values_that_are_not_finite_are_counted_as_in_python(
+    method: str, sparse_rows: bool
+) -> None:
+    """All values from x0 on are infinite: no step is kept, and every one of them is counted."""
+    X = np.full((30, 5), 1e200)
+    y = np.full(30, -1.0)
+    y[0] = 1.0
+    settings: dict[str, Any] = {
+        "method": method, "workers": 2, "rounds": 2, "iterations": 6, "batch_size": 8,
+        "regularization": 0.0, "engine": "serial", "progress": False, "eval_every": 0,
+    }  # fmt: skip
+    x0 = np.full(5, 1e200)
+    data = (sparse.csr_array(X) if sparse_rows else X), y
+    compiled = desopt.minimize("lsvm", x0, data, **settings)
+    expected = desopt.minimize(hinge_in_numpy, x0, (X, y), **settings)
+    assert compiled.nan_count == expected.nan_count > 0
+    assert np.array_equal(compiled.x, expected.x)
+    assert np.array_equal(compiled.x, x0)
+
+
+@pytest.mark.filterwarnings("ignore:fun returned NaN or infinity")
+@pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
+@pytest.mark.parametrize("sparse_rows", [False, True])
+@pytest.mark.parametrize("method", ["des", "des-mg", "des-mr"])
+def test_the_first_finite_value_takes_the_place_of_an_infinite_one(
+    method: str, sparse_rows: bool
+) -> None:
+    """One coordinate, so far out that the value at x0 is infinite; some step leads back."""
+    X, y = np.full((20, 1), 1e200), np.full(20, -1.0)
+    X[::2] = 0.0
+    y[0] = 1.0
+    x0, data = np.array([1e150]), ((sparse.csr_array(X) if sparse_rows else X), y)
+    moved = 0
+    for seed in range(6):
+        settings: dict[str, Any] = {
+            "method": method, "workers": 1, "rounds": 1, "iterations": 40, "batch_size": 8,
+            "regularization": 0.0, "engine": "serial", "progress": False, "eval_every": 0,
+            "momentum": 0.0, "mixture": 1, "step_size": 1e150, "seed": seed,
+        }  # fmt: skip
+        compiled = desopt.minimize("lsvm", x0, data, **settings)
+        together = desopt.minimize("lsvm", x0, data, **settings | {"engine": "threads"})
+        expected = desopt.minimize(hinge_in_numpy, x0, (X, y), **settings)
+        for found in (compiled, together):
+            assert found.x.tobytes() == expected.x.tobytes()
+            assert found.nan_count == expected.nan_count
+        moved += int(compiled.x[0] != x0[0])
+    assert moved > 0

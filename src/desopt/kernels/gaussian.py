@@ -12,8 +12,9 @@ import numpy as np
 from desopt.jit import exact
 from desopt.kernels.lanes import dot
 from desopt.kernels.layouts import fill_margins, rows_dot_four, signed_batch
-from desopt.kernels.losses import sum_losses, value_change
+from desopt.kernels.losses import sum_losses
 from desopt.kernels.lowlevel import move_along_lane, unpack_lanes
+from desopt.kernels.mixture import UNSEARCHED
 from desopt.rng import fill_normal_planes
 
 LANES = 4
@@ -44,7 +45,7 @@ def _shifted_margins(margin, change, g, alpha, out):
 def search_gaussian(layout, rows, y, v, alpha, kind, penalty, accepted, c1, c2, c3, k0, k1):
     """Keep v + alpha[k] u_k where the batch's objective does not rise; v ends as v_K.
 
-    Returns the number of values that are not finite.
+    Returns the number of values that are not finite, or UNSEARCHED.
     """
     b, n = rows.size, v.size
     batch, every = signed_batch(layout, rows, y), np.arange(b)
@@ -55,7 +56,9 @@ def search_gaussian(layout, rows, y, v, alpha, kind, penalty, accepted, c1, c2, 
     margin, trial = np.empty(b), np.empty(b)
     fill_margins(layout, rows, y, v, margin)
     total = sum_losses(kind, margin)
-    nans = np.int64(not np.isfinite(total))
+    if not np.isfinite(total):
+        return UNSEARCHED
+    nans = 0
     for first in range(0, alpha.size, LANES):
         draw_four(u, v, vu, uu, lanes, c1, c2, c3 | np.uint64(first), k0, k1)
         rows_dot_four(batch, every, u, change)
@@ -64,7 +67,7 @@ def search_gaussian(layout, rows, y, v, alpha, kind, penalty, accepted, c1, c2, 
             _shifted_margins(margin, change, g, step, trial)
             new_total = sum_losses(kind, trial)
             penalty_change = step * (2.0 * vu[g] + step * uu[g])
-            total_change = value_change(total, new_total, b, penalty, penalty_change)
+            total_change = (new_total - total) / b + 0.5 * penalty * penalty_change
             if total_change <= 0.0:
                 accepted[first + g] = True
                 margin, trial, total = trial, margin, new_total

@@ -119,15 +119,3 @@ def sum_losses(kind, margin):
     else:
         return math.nan
     return total(lanes)
-
-
-@exact
-def value_change(total, new_total, b, penalty, penalty_change):
-    """f(v + step) - f(v) from the sums of losses and the change of ||v||^2.
-
-    A step is accepted where this is <= 0. Where f(v) is not finite, the first finite value is
-    as good as any: 0 for it. Where f(v + step) is not, neither is the change.
-    """
-    if np.isfinite(total):
-        return (new_total - total) / b + 0.5 * penalty * penalty_change
-    return 0.0 * (new_total + penalty * penalty_change)

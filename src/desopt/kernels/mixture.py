@@ -16,11 +16,15 @@ from numba.extending import overload
 from desopt.jit import EXACT, exact, exact_inline
 from desopt.kernels.lanes import WIDTH, load, store
 from desopt.kernels.layouts import AHEAD, Dense, fetch_row, fill_margins, take_members
-from desopt.kernels.losses import fill_losses, sum_losses, value_change
+from desopt.kernels.losses import fill_losses, sum_losses
 from desopt.kernels.steps import apply_row, undo_row
 from desopt.rng import draw_mixture, fill_integers
 
 _U = np.uint64
+
+#: What a search returns that was not begun: the value at x is not finite, and what is infinite
+#: cannot be followed by its changes.
+UNSEARCHED = -1
 
 _FILTER = 1 << 16  # bits
 _EMPTY = _U(0xFFFFFFFFFFFFFFFF)
@@ -189,7 +193,7 @@ def search_touched(columns, margin, values, slot, step, kind, penalty, accepted)
     """The search where a step touches few rows: only their losses are computed anew.
 
     ``values`` are the coordinates of v that have slots; a rejected step restores them. The value
-    at x must be finite. Returns the number of values that are not.
+    at x is finite. Returns the number of values that are not.
     """
     b, l = margin.size, slot.shape[1]
     cost = np.empty(b)
@@ -283,7 +287,7 @@ def search_all_rows(columns, margin, values, slot, step, kind, penalty, accepted
     drawn = np.full(values.size, -1, np.int64)
     old, changes = np.empty(l), np.empty(l)
     slots = np.empty(l, np.int64)
-    nans = np.int64(not np.isfinite(total))
+    nans = 0
     for k in range(slot.shape[0]):
         count = 0
         penalty_change = 0.0
@@ -299,7 +303,7 @@ def search_all_rows(columns, margin, values, slot, step, kind, penalty, accepted
             count += 1
         shift_margins(columns, slots, changes, count, margin, trial)
         new_total = sum_losses(kind, trial)
-        total_change = value_change(total, new_total, b, penalty, penalty_change)
+        total_change = (new_total - total) / b + 0.5 * penalty * penalty_change
         if total_change <= 0.0:
             accepted[k] = True
             margin, trial, total = trial, margin, new_total
@@ -322,7 +326,7 @@ def _run_search(columns, margin, values, slot, step, kind, penalty, accepted):
 
     def sparse(columns, margin, values, slot, step, kind, penalty, accepted):
         rows_per_step = slot.shape[1] * columns.row.size / values.size
-        if 4.0 * rows_per_step > margin.size or not np.isfinite(sum_losses(kind, margin)):
+        if 4.0 * rows_per_step > margin.size:
             return search_all_rows(columns, margin, values, slot, step, kind, penalty, accepted)
         return search_touched(columns, margin, values, slot, step, kind, penalty, accepted)
 
@@ -336,7 +340,8 @@ def search_worker(
     """K steps of l coordinates from x, on b rows drawn from the members (b = 0: on all of them).
 
     Rows and steps are drawn here: a worker's round is one call without the GIL. Returns the
-    number of values that are not finite, the touched columns, v there, and v - x there.
+    number of values that are not finite (or UNSEARCHED), the touched columns, v there, and
+    v - x there.
     """
     rows = members
     if b > 0:
@@ -354,7 +359,9 @@ def search_worker(
     values = np.empty(columns.size)
     for c in range(columns.size):
         values[c] = x[columns[c]]
-    nans = run_search(collected, margin, values, slot, step, kind, penalty, accepted)
+    nans = np.int64(UNSEARCHED)
+    if np.isfinite(sum_losses(kind, margin)):
+        nans = np.int64(run_search(collected, margin, values, slot, step, kind, penalty, accepted))
     change = np.empty(columns.size)
     for c in range(columns.size):
         change[c] = values[c] - x[columns[c]]

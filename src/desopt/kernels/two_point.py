@@ -28,32 +28,34 @@ _BLOCKS = 256  # per step of a pass over n: these parts of u and v stay in the c
 
 @exact
 def mean_slope(kind, margin, along, radius, trial):
-    """The central difference of the mean loss, from the margins of p and of u."""
+    """The central difference of the mean loss, from the margins of p and of u; and how many of
+    its two values are not finite."""
     for i in range(margin.size):
         trial[i] = margin[i] + radius * along[i]
     above = sum_losses(kind, trial)
     for i in range(margin.size):
         trial[i] = margin[i] - radius * along[i]
     below = sum_losses(kind, trial)
-    return (above - below) / margin.size / (2.0 * radius)
+    nans = np.int64(not np.isfinite(above)) + np.int64(not np.isfinite(below))
+    return (above - below) / margin.size / (2.0 * radius), nans
 
 
 @exact
 def slope(layout, rows, y, x, u, kind, penalty, radius):
-    """The estimate along u at x."""
+    """The estimate along u at x, and how many of its values are not finite."""
     margin, along = np.empty(rows.size), np.empty(rows.size)
     fill_margins(layout, rows, y, x, margin)
     fill_margins(layout, rows, y, u, along)
-    return mean_slope(kind, margin, along, radius, np.empty(rows.size)) + penalty * dot(
-        x, 0, u, x.size
-    )
+    found, nans = mean_slope(kind, margin, along, radius, np.empty(rows.size))
+    return found + penalty * dot(x, 0, u, x.size), nans
 
 
 @exact
 def descend(layout, rows, y, v, scale, kind, penalty, radius, slopes, c1, c2, c3, k0, k1):
-    """On one batch: slopes[k] = g_k at v, then v += scale[k] g_k u_k. Returns the NaNs.
+    """On one batch: slopes[k] = g_k at v, then v += scale[k] g_k u_k.
 
-    As in a Gaussian search, four directions are drawn at a time.
+    As in a Gaussian search, four directions are drawn at a time. Returns how many values are not
+    finite.
     """
     b = rows.size
     batch, every = signed_batch(layout, rows, y), np.arange(b)
@@ -70,8 +72,9 @@ def descend(layout, rows, y, v, scale, kind, penalty, radius, slopes, c1, c2, c3
         for g in range(min(LANES, scale.size - first)):
             for i in range(b):
                 along[i] = change[i, g]
-            found = mean_slope(kind, margin, along, radius, trial) + penalty * vu[g]
-            nans += found != found
+            found, lost = mean_slope(kind, margin, along, radius, trial)
+            found += penalty * vu[g]
+            nans += lost
             slopes[first + g] = found if np.isfinite(found) else 0.0
             c = scale[first + g] * slopes[first + g]
             if c != 0.0:  # as in a replay, which does not draw u for nothing
@@ -114,7 +117,7 @@ def follow_and_draw(pair, c, planes, c1, c2, c3, k0, k1):
 def walk(layout, members, size, y, b, v, scale, kind, penalty, radius, slopes, rows_key, key):
     """On a new batch for each k: slopes[k] = g_k at v, then v += scale[k] g_k u_k.
 
-    ``members`` are the rows to draw from (none: all). Returns the NaNs.
+    ``members`` are the rows to draw from (none: all). Returns how many values are not finite.
     """
     r1, r2, r3, s0, s1 = rows_key
     c1, c2, c3, k0, k1 = key
@@ -132,8 +135,9 @@ def walk(layout, members, size, y, b, v, scale, kind, penalty, radius, slopes, r
         take_members(members, rows, rows)
         vu = follow_and_draw(pair, c, planes, c1, c2, c3 | np.uint64(k), k0, k1)
         fill_margins_pair(layout, rows, y, pair, margin, along)
-        found = mean_slope(kind, margin, along, radius, trial) + penalty * vu
-        nans += found != found
+        found, lost = mean_slope(kind, margin, along, radius, trial)
+        found += penalty * vu
+        nans += lost
         slopes[k] = found if np.isfinite(found) else 0.0
         c = scale[k] * slopes[k]
     for j in range(v.size):
@@ -146,7 +150,7 @@ def survey(
     layout, members, size, y, b, x, total, scale, kind, penalty, radius, slopes, rows_key, key
 ):
     """On a new batch for each k: slopes[k] = g_k at x, which stays, and
-    total += scale[k] g_k u_k. Returns the NaNs.
+    total += scale[k] g_k u_k. Returns how many values are not finite.
 
     The margins at x are computed once for all batches, where these are more rows than there are.
     """
@@ -171,8 +175,9 @@ def survey(
                 margin[i] = kept[picked[i]]
         else:
             fill_margins(layout, rows, y, x, margin)
-        found = mean_slope(kind, margin, along, radius, trial) + penalty * dot(x, 0, u, x.size)
-        nans += found != found
+        found, lost = mean_slope(kind, margin, along, radius, trial)
+        found += penalty * dot(x, 0, u, x.size)
+        nans += lost
         slopes[k] = found if np.isfinite(found) else 0.0
         c = scale[k] * slopes[k]
         if c != 0.0:

@@ -8,10 +8,12 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from desopt.data import Dealt
+from desopt import rng
+from desopt.data import Dealt, Pick
 from desopt.data.checks import refuse_width
 from desopt.kernels import crew as kernels
 from desopt.kernels.crew import LIMIT, LOW, PATIENCE, TICKET, Board, Found, X
+from desopt.kernels.mixture import UNSEARCHED, mixture_change
 from desopt.objectives.linear import LinearModel
 from desopt.parallel import cores
 from desopt.rng import Purpose, Stream
@@ -62,7 +64,24 @@ class ThreadCrew:
         board.scale[:] = scale
         board.keys[:] = rows.key(), stream.key()
         for first in range(0, len(workers), board.done.size):
-            yield from self._take_turn(workers[first : first + board.done.size])
+            turn = workers[first : first + board.done.size]
+            for worker, searched in zip(turn, self._take_turn(turn), strict=True):
+                if searched.nans == UNSEARCHED:
+                    yield self._point_by_point(x, worker, stream, scale, l, gaussian)
+                else:
+                    yield searched
+
+    def _point_by_point(
+        self, x: FloatArray, worker: int, stream: Stream, scale: FloatArray, l: int, gaussian: bool
+    ) -> Searched:
+        """The search that the kernel leaves alone: the worker's value at x is not finite."""
+        batch = Pick(Stream(self._seed, stream.round, worker, 0, Purpose.BATCH), self.batch_size)
+        f = self._model.on_rows(self._shards[worker], batch, x)
+        own = Stream(stream.seed, stream.round, worker, stream.iteration, stream.purpose)
+        accepted = f.search_mixture(own, scale, l, gaussian)
+        which = np.flatnonzero(accepted)
+        steps = rng.mixture_block(own, scale[which], l, x.size, gaussian, which)
+        return Searched(accepted, f.nans, mixture_change(x, *steps))
 
     def close(self) -> None:
         """End the threads, after the searches that they are in."""

@@ -39,7 +39,7 @@ from desopt.kernels import two_point
 from desopt.kernels.gaussian import search_gaussian, values_around
 from desopt.kernels.layouts import Csr, Dense
 from desopt.kernels.losses import LR, LSVM, NSVM
-from desopt.kernels.mixture import search_mixture
+from desopt.kernels.mixture import UNSEARCHED, search_mixture
 from desopt.objectives.base import PointFunction
 from desopt.rng import Purpose, Stream
 from desopt.types import BoolArray, FloatArray, IndexArray
@@ -261,6 +261,8 @@ class LinearFunction(PointFunction):
         nans, *moved = search_mixture(
             layout, *rows, y, self._here, scale, l, gaussian or None, *self._model, accepted, key
         )
+        if nans == UNSEARCHED:  # point by point, then
+            return super().search_mixture(stream, scale, l, gaussian)
         self._moved = tuple(moved)
         return self._searched(accepted, nans)
 
@@ -269,6 +271,8 @@ class LinearFunction(PointFunction):
         nans = search_gaussian(
             *self._data, self.point, alpha, *self._model, accepted, *stream.key()
         )
+        if nans == UNSEARCHED:
+            return super().search_gaussian(stream, alpha)
         return self._searched(accepted, nans)
 
     def values_around(self, stream: Stream, scale: float, count: int) -> FloatArray:
@@ -280,8 +284,8 @@ class LinearFunction(PointFunction):
 
     def slope(self, u: FloatArray, radius: float) -> float:
         self._table.fits(self._shard.where, u)
-        found = two_point.slope(*self._data, self._here, u, *self._model, radius)
-        self._estimated(1, int(found != found))
+        found, nans = two_point.slope(*self._data, self._here, u, *self._model, radius)
+        self._estimated(1, nans)
         return float(found)
 
     def descend(self, stream: Stream, scale: FloatArray, radius: float) -> FloatArray:
