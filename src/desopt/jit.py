@@ -55,11 +55,6 @@ def _drop_stale_code(folder: str) -> None:
 _NEWEST = _newest_source()
 
 
-def _is_ours(kernel: Any) -> bool:
-    """Whether a compiled function belongs to this package."""
-    return bool(kernel.py_func.__module__.partition(".")[0] == __package__)
-
-
 def _cached(**options: Any) -> Any:
     """Compile with a cache on disk; without one where no folder for it can be written."""
 
@@ -68,8 +63,7 @@ def _cached(**options: Any) -> Any:
             kernel = njit(cache=True, **options)(function)
         except RuntimeError:
             return njit(**options)(function)
-        if _is_ours(kernel):
-            _drop_stale_code(kernel.stats.cache_path)
+        _drop_stale_code(kernel.stats.cache_path)
         return kernel
 
     return decorate
@@ -97,6 +91,11 @@ def let_go_of_llvm() -> None:
 
 
 let_go_of_llvm()  # importing numba has touched half of it
+
+
+def _is_ours(kernel: Any) -> bool:
+    """Whether a compiled function belongs to this package."""
+    return bool(kernel.py_func.__module__.partition(".")[0] == __package__)
 
 
 class _Interrupts(event.Listener):
