@@ -85,15 +85,15 @@ def _read_only(X: Any) -> Any:
 
 def _mapped(X: Any) -> Any:
     """From files that are only mapped into memory."""
-    folder = Path(tempfile.mkdtemp())
 
-    def mapped(name: str, array: Any) -> Any:
-        np.save(folder / name, array)
-        return np.load(folder / f"{name}.npy", mmap_mode="r")
+    def mapped(array: Any) -> Any:
+        with tempfile.TemporaryDirectory() as folder:  # a map outlives its file's name
+            np.save(Path(folder) / "array.npy", array)
+            return np.load(Path(folder) / "array.npy", mmap_mode="r")
 
     if not sparse.issparse(X):
-        return mapped("X", X)
-    parts = [mapped(name, getattr(X, name)) for name in ("data", "indices", "indptr")]
+        return mapped(X)
+    parts = [mapped(part) for part in (X.data, X.indices, X.indptr)]
     return sparse.csr_array(tuple(parts), shape=X.shape, copy=False)
 
 
