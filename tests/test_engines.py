@@ -497,8 +497,12 @@ def test_data_are_in_memory_once(tmp_path: Path) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 @pytest.mark.parametrize("engine", ["serial", "threads"])
 def test_points_are_let_go_once_they_are_merged(engine: str) -> None:
-    """60 workers whose points would take 10 MB if they were kept until the round is over."""
-    n, workers = 20_000, 60
+    """150 workers whose points would take 150 vectors if they were kept until the round is over.
+
+    What a round needs does not grow with the workers: 14 vectors on serial, 23 on two threads,
+    and on threads up to 10 more if one of them is ahead by as much as it may be.
+    """
+    n, workers = 20_000, 150
     X = np.random.default_rng(0).standard_normal((workers, n))
     settings = {"method": "des", "workers": workers, "batch_size": 2}
     more = {"engine": engine, "eval_every": 0, "rounds": 2} | (
@@ -509,7 +513,7 @@ def test_points_are_let_go_once_they_are_merged(engine: str) -> None:
     run("lr", (X, np.where(np.arange(workers) % 2, 1.0, -1.0)), **settings, **more)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < 30 * 8 * n  # what a round needs is about 10 vectors
+    assert peak < 50 * 8 * n
 
 
 def test_threads_do_not_run_far_ahead() -> None:
