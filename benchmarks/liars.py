@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 
 import desopt
-from desopt.algorithms import DES
-from desopt.algorithms.base import pack_bits
-from desopt.samplers import Key
-from desopt.types import Answer, BoolArray, FloatArray, Local, Task
+from desopt.contract.payload import pack_bits
+from desopt.contract.types import Answer, BoolArray, FloatArray, Local, Task
+from desopt.methods import DES
+from desopt.methods.samplers import Key
 
 WORKERS, LIARS, ROUNDS, ITERATIONS, BATCH, STEP_SIZE = 10, 3, 200, 200, 100, 1.0
 N, ROWS, PENALTY = 40, 4000, 1e-3

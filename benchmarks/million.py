@@ -16,7 +16,7 @@ import time
 import numpy as np
 
 import desopt
-from desopt.types import FloatArray
+from desopt.contract.types import FloatArray
 
 WORKERS, PARTICIPATION, ROUNDS, ITERATIONS, BATCH = 1_000_000, 0.001, 50, 100, 20
 N, ROWS, HELD_OUT = 100, 20, 2_000

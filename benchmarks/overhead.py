@@ -14,11 +14,11 @@ from functools import partial
 
 import numpy as np
 
-from desopt.algorithms import DES
+from desopt.contract.types import FloatArray
 from desopt.data import Nothing
+from desopt.methods import DES
+from desopt.methods.samplers import Key, MixtureRademacher
 from desopt.objectives import PythonObjective, WorkerData
-from desopt.samplers import Key, MixtureRademacher
-from desopt.types import FloatArray
 
 ITERATIONS = 2000
 LIMIT_MICROSECONDS = 5.0

@@ -26,14 +26,15 @@ try:
 except ImportError:
     raise SystemExit("needs Ray: pip install 'desopt[ray]'") from None
 
-from desopt.algorithms.base import Form, Settings, unmoved
+from desopt.contract.payload import Form
+from desopt.contract.types import Answer, FloatArray, Task
 from desopt.data import as_shards
 from desopt.engines import Job
-from desopt.engines.cluster import connect
-from desopt.engines.ray import Ray
+from desopt.engines.ray.cluster import connect
+from desopt.engines.ray.engine import Ray
+from desopt.methods.base import Settings, unmoved
 from desopt.objectives.functions import PythonObjective
-from desopt.parallel import cores
-from desopt.types import Answer, FloatArray, Task
+from desopt.system.parallel import cores
 
 WORKERS, ITERATIONS = 10, 500
 SIZES = (10_000, 47_236, 1_000_000)

@@ -15,9 +15,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from desopt.algorithms import DES
-from desopt.parallel import cores
-from desopt.types import Answer
+from desopt.contract.types import Answer
+from desopt.methods import DES
+from desopt.system.parallel import cores
 
 N, ITERATIONS, ACCEPTED = 47_236, 500, 0.3
 COUNTS = (1_000, 10_000, 100_000)

@@ -24,13 +24,14 @@ from typing import Any
 import numpy as np
 
 import desopt
-from desopt import wire
-from desopt.algorithms.des import DES
 from desopt.data import as_shards
 from desopt.engines import Job
+from desopt.engines.base import describe
+from desopt.methods.des import DES
 from desopt.objectives import LinearModel
-from desopt.replica import Replica, describe
-from desopt.server import Server
+from desopt.protocol import wire
+from desopt.protocol.replica import Replica
+from desopt.protocol.server import Server
 
 WORKERS, ROUNDS, N = 6, 10, 1_000
 PEERS = {"0": (0, 1), "1": (2, 3), "2": (4, 5)}  # which process hosts which workers

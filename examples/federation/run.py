@@ -27,7 +27,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 import desopt
-from desopt.journal import read
+from desopt.run.journal import read
 
 APP = Path(__file__).resolve().parent
 HOST = "127.0.0.1"

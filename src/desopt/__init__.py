@@ -11,36 +11,45 @@ from typing import TYPE_CHECKING, Any
 from desopt._version import __version__
 
 if TYPE_CHECKING:
-    from desopt import data, engines, rng, samplers, theory
+    from desopt import data, engines, theory
     from desopt import federate as federate  # needs Flower, so not in __all__
-    from desopt.algorithms import METHODS
+    from desopt.contract import streams
+    from desopt.contract.errors import EngineError, JournalError, ObjectiveError, TheoryWarning
     from desopt.engines import ENGINES
-    from desopt.history import History, Row
-    from desopt.loop import Interrupted, Result, minimize, replay
-    from desopt.types import EngineError, JournalError, ObjectiveError, TheoryWarning
+    from desopt.methods import METHODS, samplers
+    from desopt.run.history import History, Row
+    from desopt.run.minimize import Interrupted, Result, minimize, replay
 
+#: Where the names live; those in lower case are functions or modules.
 _HOME = {
     "ENGINES": "desopt.engines",
-    "METHODS": "desopt.algorithms",
-    "EngineError": "desopt.types",
-    "History": "desopt.history",
-    "Interrupted": "desopt.loop",
-    "JournalError": "desopt.types",
-    "ObjectiveError": "desopt.types",
-    "Result": "desopt.loop",
-    "Row": "desopt.history",
-    "TheoryWarning": "desopt.types",
-    "minimize": "desopt.loop",
-    "replay": "desopt.loop",
+    "METHODS": "desopt.methods",
+    "EngineError": "desopt.contract.errors",
+    "History": "desopt.run.history",
+    "Interrupted": "desopt.run.minimize",
+    "JournalError": "desopt.contract.errors",
+    "ObjectiveError": "desopt.contract.errors",
+    "Result": "desopt.run.minimize",
+    "Row": "desopt.run.history",
+    "TheoryWarning": "desopt.contract.errors",
+    "minimize": "desopt.run.minimize",
+    "replay": "desopt.run.minimize",
 }
-_MODULES = ("data", "engines", "federate", "rng", "samplers", "theory")
+_MODULES = {
+    "data": "desopt.data",
+    "engines": "desopt.engines",
+    "federate": "desopt.federate",
+    "samplers": "desopt.methods.samplers",
+    "streams": "desopt.contract.streams",
+    "theory": "desopt.theory",
+}
 
 
 def __getattr__(name: str) -> Any:
     if name in _HOME:
         value = getattr(import_module(_HOME[name]), name)
     elif name in _MODULES:
-        value = import_module(f"desopt.{name}")
+        value = import_module(_MODULES[name])
     else:
         raise AttributeError(f"module 'desopt' has no attribute {name!r}")
     globals()[name] = value
@@ -67,7 +76,7 @@ __all__ = [
     "engines",
     "minimize",
     "replay",
-    "rng",
     "samplers",
+    "streams",
     "theory",
 ]

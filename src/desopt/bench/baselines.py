@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from desopt.types import FloatArray
+from desopt.contract.types import FloatArray
 
 Value = Callable[[FloatArray], float]
 

@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from desopt.algorithms import METHODS
-from desopt.algorithms.es_csa import default_population
 from desopt.bench import baselines
+from desopt.contract.types import FloatArray, Task
 from desopt.data import Rows
 from desopt.data.twins import dense_twin, sparse_twin
+from desopt.methods import METHODS
+from desopt.methods.es_csa import default_population
 from desopt.objectives import LinearModel, WorkerData
-from desopt.types import FloatArray, Task
 
 BATCH = 1000
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from desopt.algorithms import METHODS
 from desopt.bench.speed import MNIST, RCV1, Shape
 from desopt.data import as_shards
 from desopt.engines import ENGINES, Engine, Job
+from desopt.methods import METHODS
 from desopt.objectives import LinearModel
 
 
@@ -117,7 +117,7 @@ def evaluation_share(rounds: int = 542) -> dict[str, float]:
     The paper's scale: N = 541,919 training rows and T = 542 rounds of M = 10, K = 500,
     b = 1000.
     """
-    from desopt.loop import minimize
+    from desopt.run.minimize import minimize
 
     X, y = Shape("rcv1-like", 47_236, 500, 70.0, rows=541_919).data()
     seconds = {}

@@ -31,6 +31,6 @@ def demo(
     Logistic regression on scikit-learn's handwritten digits, ten workers, seven methods.
     Prints a table and the path of a plot.
     """
-    from desopt import demo as demonstration
+    from desopt.studies import demo as demonstration
 
     demonstration.run(out, quick)

@@ -10,8 +10,8 @@ import typer
 from desopt.cli.options import Debug
 
 if TYPE_CHECKING:
-    from desopt.journal import Contents
-    from desopt.types import FloatArray
+    from desopt.contract.types import FloatArray
+    from desopt.run.journal import Contents
 
 EXAMPLES = """\b
 Examples:
@@ -50,8 +50,8 @@ def replay(
 
     import numpy as np
 
-    from desopt import journal as journals
-    from desopt.loop import replayed
+    from desopt.run import journal as journals
+    from desopt.run.minimize import replayed
 
     warnings.simplefilter("ignore", RuntimeWarning)  # of a torn end, which the summary tells
     if not journal.is_file():

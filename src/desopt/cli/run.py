@@ -77,18 +77,18 @@ def run(
 
     Stop it at will (Ctrl-C): --resume goes on, and ends at the same x, bit for bit.
     """
-    from desopt import runs
-    from desopt.loop import Interrupted
+    from desopt.run import folder
+    from desopt.run.minimize import Interrupted
 
     own = ("out", "resume", "debug")
     asked = {k: v for k, v in context.params.items() if k not in own}
     if resume:
         given = {k: v for k, v in asked.items() if _was_given(context, k)}
-        settings = runs.resume(out, given)
+        settings = folder.resume(out, given)
     else:
-        settings = runs.begin(out, runs.Settings(**asked))
+        settings = folder.begin(out, folder.Settings(**asked))
     try:
-        summary = runs.execute(out, settings)
+        summary = folder.execute(out, settings)
     except Interrupted as stop:
         reached = f"stopped after round {stop.result.nit}"
         typer.echo(f"desopt: {reached}; go on with: desopt run --resume --out {out}", err=True)

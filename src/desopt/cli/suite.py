@@ -12,7 +12,7 @@ import typer
 from desopt.cli.options import Debug
 
 if TYPE_CHECKING:
-    from desopt.experiments.study import Study
+    from desopt.studies.study import Study
 
 EXAMPLES = """\b
 Examples:
@@ -69,9 +69,9 @@ def suite(
 
     Stop it at will: the same command goes on where it was. Several may work on one folder.
     """
-    from desopt.experiments import study as studies
-    from desopt.experiments.text import file_name
-    from desopt.parallel import cores
+    from desopt.studies import study as studies
+    from desopt.studies.text import file_name
+    from desopt.system.parallel import cores
 
     if study == "paper":
         where = str(data_dir) if data_dir else None
@@ -101,9 +101,9 @@ def _refuse(**given: object) -> None:
 
 
 def _list(study: Study, folder: Path, jobs: int, data_dir: str | None) -> None:
-    from desopt.experiments import listing
-    from desopt.experiments.store import FILE, Store
-    from desopt.experiments.study import digest_at_hand
+    from desopt.studies import listing
+    from desopt.studies.store import FILE, Store
+    from desopt.studies.study import digest_at_hand
 
     study = study.on({name: digest_at_hand(name, data_dir) for name in study.data})
     with Store.open(folder) if (folder / FILE).exists() else nullcontext() as store:
@@ -112,16 +112,16 @@ def _list(study: Study, folder: Path, jobs: int, data_dir: str | None) -> None:
 
 
 def _csv(study: Study, folder: Path, data_dir: str | None, everything: bool) -> None:
-    from desopt.experiments import study as studies
+    from desopt.studies import study as studies
 
     for path in studies.csv(study, folder, data_dir, everything):
         typer.echo(path)
 
 
 def _run(study: Study, folder: Path, jobs: int, data_dir: str | None, retry: bool) -> None:
-    from desopt.experiments import study as studies
-    from desopt.experiments.display import Display
-    from desopt.experiments.text import printable
+    from desopt.studies import study as studies
+    from desopt.studies.display import Display
+    from desopt.studies.text import printable
 
     try:
         with Display(jobs) as display:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import IO, Any, cast
 
-from desopt.terminal import Stderr
+from desopt.system.terminal import Stderr
 
 PATIENCE = 2.0
 

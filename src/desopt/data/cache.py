@@ -23,10 +23,10 @@ import numpy as np
 import platformdirs
 from scipy import sparse
 
+from desopt.contract.types import FloatArray
 from desopt.data.checks import compressed
 from desopt.data.digests import of_file
 from desopt.data.matrix import Matrix, csr
-from desopt.types import FloatArray
 
 #: Changes whenever the same source would give other arrays or other files.
 FORMAT_VERSION = 3

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from desopt.types import IndexArray
+from desopt.contract.types import IndexArray
 
 Array = NDArray[Any]
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from desopt.data.checks import parts
-from desopt.parallel import in_chunks
+from desopt.system.parallel import in_chunks
 
 _SIZE = 16
 _PIECE = 1 << 20  # bytes

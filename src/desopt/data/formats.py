@@ -9,10 +9,10 @@ from typing import Any, TypeAlias
 import numpy as np
 from scipy import sparse
 
+from desopt.contract.types import FloatArray
 from desopt.data import libsvm
 from desopt.data.checks import all_finite, as_csr, compressed
 from desopt.data.matrix import Matrix
-from desopt.types import FloatArray
 
 Reader: TypeAlias = Callable[[Path, str | int | None], tuple[Matrix, FloatArray]]
 

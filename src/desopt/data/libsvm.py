@@ -18,10 +18,10 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from desopt.contract.types import FloatArray
 from desopt.data.bars import Bar
 from desopt.data.matrix import Matrix, csr
 from desopt.kernels import text as kernel
-from desopt.types import FloatArray
 
 PIECE = 1 << 20
 LONGEST_LINE = 1 << 26

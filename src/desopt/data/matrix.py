@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from desopt.types import FloatArray
+from desopt.contract.types import FloatArray
 
 Matrix: TypeAlias = Any  # a C-ordered float64 array or a scipy.sparse.csr_matrix
 

@@ -12,13 +12,13 @@ from typing import TypeAlias
 
 import numpy as np
 
-from desopt import rng
+from desopt.contract import streams
+from desopt.contract.streams import Purpose, Stream
+from desopt.contract.types import BoolArray, FloatArray, IndexArray
 from desopt.data import cache, formats, libsvm
 from desopt.data.matrix import Matrix, density, suited, unit_rows
 from desopt.data.twins import TWINS, VERSION, generate
-from desopt.rng import Purpose, Stream
-from desopt.terminal import warn
-from desopt.types import BoolArray, FloatArray, IndexArray
+from desopt.system.terminal import warn
 
 # Twins with fewer entries are made in less than a second.
 _WORTH_KEEPING = 1 << 22
@@ -211,7 +211,7 @@ def subset(whole: DataSet, rows: int, seed: int) -> DataSet:
     """So many rows, drawn without replacement; a smaller subset of a seed is in a larger one."""
     if not 1 <= rows <= whole.rows:
         raise ValueError(f"rows must be from 1 to {whole.rows} for {whole.name}, got {rows}")
-    order = np.argsort(rng.words(Stream(seed, 0, rng.SERVER, 1, Purpose.DATA), whole.rows))
+    order = np.argsort(streams.words(Stream(seed, 0, streams.SERVER, 1, Purpose.DATA), whole.rows))
     return whole.take(np.sort(order[:rows]), f"{rows:,} of {whole.rows:,} rows, seed {seed}")
 
 

@@ -19,11 +19,12 @@ from typing import Any, NamedTuple, TypeAlias, overload
 import numpy as np
 from scipy import sparse
 
-from desopt import rng
+from desopt.contract import streams
+from desopt.contract.errors import user_code
+from desopt.contract.streams import Purpose, Stream
+from desopt.contract.types import FloatArray, IndexArray, LocalFunction, Objective
 from desopt.data.checks import as_array, as_row_numbers
 from desopt.data.digests import Digest
-from desopt.rng import Purpose, Stream
-from desopt.types import FloatArray, IndexArray, LocalFunction, Objective, user_code
 
 
 class Pick(NamedTuple):
@@ -110,7 +111,7 @@ class Rows:
         if picked is None:
             return np.arange(self.size, dtype=np.int64) if self.rows is None else self.rows
         if isinstance(picked, Pick):
-            picked = rng.integers(picked.stream, picked.size, self.size)
+            picked = streams.integers(picked.stream, picked.size, self.size)
         else:
             picked = as_row_numbers(picked, self.size, self.where)
         return picked if self.rows is None else self.rows[picked]
@@ -147,7 +148,7 @@ class Draw:
     def sample(self, objective: Objective, x: FloatArray, stream: Stream, b: int) -> LocalFunction:
         """The objective on b fresh samples."""
         with user_code("draw"):
-            batch = self.draw(rng.generator(stream), b)
+            batch = self.draw(streams.generator(stream), b)
         try:
             return objective.on_batch(batch, b, x)
         except (TypeError, ValueError) as error:
@@ -258,7 +259,7 @@ Shard: TypeAlias = OpenShard | Loader
 
 def partition(rows: int, workers: int, seed: int) -> list[IndexArray]:
     """Deal row numbers uniformly to the workers: no overlap, sizes that differ by at most one."""
-    order = np.argsort(rng.words(Stream(seed, 0, rng.SERVER, 0, Purpose.PARTITION), rows),
+    order = np.argsort(streams.words(Stream(seed, 0, streams.SERVER, 0, Purpose.PARTITION), rows),
                        kind="stable")  # fmt: skip
     return [np.sort(part) for part in np.array_split(order, workers)]
 

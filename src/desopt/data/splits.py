@@ -9,10 +9,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from desopt import rng
+from desopt.contract import streams
+from desopt.contract.streams import Purpose, Stream
+from desopt.contract.types import IndexArray
 from desopt.data.sets import DataSet
-from desopt.rng import Purpose, Stream
-from desopt.types import IndexArray
 
 # The streams of this file and of sets.subset, which has 1.
 _SPLIT, _LABEL, _DIRICHLET, _QUANTITY = 0, 2, 3, 4
@@ -122,9 +122,9 @@ def _even_counts(sizes: IndexArray, pieces: int) -> list[int]:
 
 
 def _generator(seed: int, use: int) -> np.random.Generator:
-    return rng.generator(Stream(seed, 1, rng.SERVER, use, Purpose.DATA))
+    return streams.generator(Stream(seed, 1, streams.SERVER, use, Purpose.DATA))
 
 
 def _shuffled(rows: int, seed: int, use: int) -> IndexArray:
-    words = rng.words(Stream(seed, 0, rng.SERVER, use, Purpose.DATA), rows)
+    words = streams.words(Stream(seed, 0, streams.SERVER, use, Purpose.DATA), rows)
     return np.argsort(words, kind="stable")

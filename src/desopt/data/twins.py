@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from desopt import rng
+from desopt.contract import streams
+from desopt.contract.streams import Purpose, Stream
+from desopt.contract.types import BoolArray, FloatArray, IndexArray
 from desopt.data.bars import Bar
 from desopt.data.matrix import Matrix, csr
-from desopt.rng import Purpose, Stream
-from desopt.types import BoolArray, FloatArray, IndexArray
 
 BLOCK = 1 << 14
 
@@ -115,7 +115,7 @@ def generate(name: str, rows: int, seed: int) -> tuple[Matrix, FloatArray]:
 
 
 def _generator(seed: int, block: int, use: int = 0) -> np.random.Generator:
-    return rng.generator(Stream(seed, block, rng.SERVER, 16 + use, Purpose.DATA))
+    return streams.generator(Stream(seed, block, streams.SERVER, 16 + use, Purpose.DATA))
 
 
 def _signal(Z: FloatArray, weights: FloatArray, generator: np.random.Generator) -> BoolArray:

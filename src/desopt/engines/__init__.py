@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from desopt.engines.base import Engine, Job
 
 if TYPE_CHECKING:
-    from desopt.engines.ray import Ray
+    from desopt.engines.ray.engine import Ray
 
 
 def _class(module: str, name: str) -> Any:
@@ -17,10 +17,11 @@ def _class(module: str, name: str) -> Any:
     try:
         return getattr(import_module(f"desopt.engines.{module}"), name)
     except ModuleNotFoundError as error:
-        if error.name != module:
+        extra = module.partition(".")[0]
+        if error.name != extra:
             raise
         raise ImportError(
-            f"engine {module!r} needs a package that is missing: pip install 'desopt[{module}]'"
+            f"engine {extra!r} needs a package that is missing: pip install 'desopt[{extra}]'"
         ) from error
 
 
@@ -36,14 +37,14 @@ def _lazy(module: str, name: str) -> Callable[..., Engine]:
 ENGINES: dict[str, Callable[..., Engine]] = {
     "serial": _lazy("serial", "Serial"),
     "threads": _lazy("threads", "Threads"),
-    "processes": _lazy("processes", "Processes"),
-    "ray": _lazy("ray", "Ray"),
+    "processes": _lazy("processes.engine", "Processes"),
+    "ray": _lazy("ray.engine", "Ray"),
 }
 
 
 def __getattr__(name: str) -> Any:
     if name == "Ray":
-        return _class("ray", name)
+        return _class("ray.engine", name)
     raise AttributeError(f"module 'desopt.engines' has no attribute {name!r}")
 
 

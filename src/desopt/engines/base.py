@@ -8,11 +8,14 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Protocol, runtime_checkable
 
+from desopt.contract.codec import digest_of
+from desopt.contract.errors import ObjectiveError
+from desopt.contract.participation import participants
+from desopt.contract.types import Algorithm, Answer, FloatArray, Objective, Task, Together
 from desopt.data import Dealt, Shard
 from desopt.data.checks import refuse_width
 from desopt.objectives import LinearModel, ThreadCrew, WorkerData
-from desopt.participation import participants
-from desopt.types import Algorithm, Answer, FloatArray, Objective, ObjectiveError, Task, Together
+from desopt.protocol.replica import VERSION
 
 #: Points handed over in memory may take this much; beyond it answers are replayed.
 HANDOVER_BYTES = 2**28
@@ -146,3 +149,18 @@ class Wired(Engine, Protocol):
 
     def traffic(self) -> tuple[int, int]:
         """Bytes up and down since this was last asked."""
+
+
+def describe(job: Job, x0: FloatArray) -> dict[str, Any]:
+    """The settings that a run's description holds."""
+    return {
+        "desopt": VERSION,
+        "method": job.algorithm.settings(),
+        "objective": job.objective.settings(),
+        "workers": job.workers,
+        "batch_size": job.batch_size,
+        "seed": job.seed,
+        "participation": job.participation,
+        "n": job.n,
+        "x0": digest_of(x0),
+    }

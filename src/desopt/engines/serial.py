@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from desopt.contract.types import Answer, FloatArray, Task
 from desopt.engines.base import Job
-from desopt.types import Answer, FloatArray, Task
 
 
 class Serial:

@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
 from typing import TypeVar, cast
 
+from desopt.contract.types import Answer, FloatArray, Task, Together
 from desopt.engines.base import Job
 from desopt.objectives import ThreadCrew
-from desopt.parallel import cores
-from desopt.types import Answer, FloatArray, Task, Together
+from desopt.system.parallel import cores
 
 T = TypeVar("T")
 

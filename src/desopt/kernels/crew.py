@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import carray  # type: ignore[attr-defined]
 
-from desopt.jit import brief, exact
 from desopt.kernels.atomics import add_and_get_old, floats_at, read, write
+from desopt.kernels.jit import brief, exact
 from desopt.kernels.mixture import search_worker
 
 #: Places in ``Board.state``. TICKET is turn << 32 | the next place to take, LIMIT the same turn

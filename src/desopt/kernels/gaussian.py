@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from desopt.jit import exact
+from desopt.kernels.jit import exact
 from desopt.kernels.lanes import dot
 from desopt.kernels.layouts import fill_margins, rows_dot_four, signed_batch
 from desopt.kernels.losses import sum_losses
 from desopt.kernels.lowlevel import move_along_lane, unpack_lanes
 from desopt.kernels.mixture import UNSEARCHED
-from desopt.rng import fill_normal_planes
+from desopt.kernels.philox import fill_normal_planes
 
 LANES = 4
 _ROWS = 1024  # rows per step of a pass over many

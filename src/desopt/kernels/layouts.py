@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba.extending import overload
 
-from desopt.jit import EXACT, exact, exact_inline
+from desopt.kernels.jit import EXACT, exact, exact_inline
 from desopt.kernels.lanes import dot, dot_both
 from desopt.kernels.lowlevel import dot_lanes, prefetch
 

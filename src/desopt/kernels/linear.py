@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from desopt.jit import exact
+from desopt.kernels.jit import exact
 from desopt.kernels.lanes import dot
 from desopt.kernels.layouts import fill_margins
 from desopt.kernels.losses import sum_losses

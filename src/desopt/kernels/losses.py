@@ -12,7 +12,7 @@ import math
 
 import numpy as np
 
-from desopt.jit import exact
+from desopt.kernels.jit import exact
 from desopt.kernels.lanes import (
     WIDTH,
     fma,

@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba.extending import overload
 
-from desopt.jit import EXACT, exact, exact_inline
+from desopt.kernels.jit import EXACT, exact, exact_inline
 from desopt.kernels.lanes import WIDTH, load, store
 from desopt.kernels.layouts import AHEAD, Dense, fetch_row, fill_margins, take_members
 from desopt.kernels.losses import fill_losses, sum_losses
+from desopt.kernels.philox import draw_mixture, fill_integers
 from desopt.kernels.steps import apply_row, undo_row
-from desopt.rng import draw_mixture, fill_integers
 
 _U = np.uint64
 

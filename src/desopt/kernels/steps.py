@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from desopt.jit import brief, exact
-from desopt.rng import fill_normals
+from desopt.kernels.jit import brief, exact
+from desopt.kernels.philox import fill_normals
 
 
 @brief

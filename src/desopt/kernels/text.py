@@ -13,7 +13,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from desopt.jit import exact
+from desopt.kernels.jit import exact
 
 # What was expected where parsing stopped; the messages are in desopt.data.libsvm.
 (FINE, LABEL, SPACE, INDEX, COLON, VALUE, ZERO, LARGE, REPEATED, UNSORTED, QUERY) = range(11)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from desopt.jit import exact, exact_inline
 from desopt.kernels.gaussian import BLOCKS, LANES, draw_four
+from desopt.kernels.jit import exact, exact_inline
 from desopt.kernels.lanes import dot
 from desopt.kernels.layouts import (
     fill_margins,
@@ -20,8 +20,8 @@ from desopt.kernels.layouts import (
 )
 from desopt.kernels.losses import sum_losses
 from desopt.kernels.lowlevel import move_along_lane
+from desopt.kernels.philox import fill_integers, fill_normal_planes, fill_normals
 from desopt.kernels.steps import add_scaled
-from desopt.rng import fill_integers, fill_normal_planes, fill_normals
 
 _BLOCKS = 256  # per step of a pass over n: these parts of u and v stay in the cache
 

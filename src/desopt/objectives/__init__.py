@@ -1,8 +1,28 @@
 """What is minimised: a Python callable, or a linear model with compiled searches."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from desopt.contract.checks import real
+from desopt.contract.errors import check_name
+from desopt.contract.types import Objective
 from desopt.objectives.crew import ThreadCrew
 from desopt.objectives.functions import PythonObjective
 from desopt.objectives.linear import LOSSES, LinearModel
 from desopt.objectives.local import WorkerData
 
-__all__ = ["LOSSES", "LinearModel", "PythonObjective", "ThreadCrew", "WorkerData"]
+
+def as_objective(fun: Any, penalty: Any, setup: Callable[[], Any] | None) -> Objective:
+    """The ``fun`` argument as an objective."""
+    if isinstance(fun, str):
+        check_name("fun", fun, LOSSES)
+        return LinearModel(fun, real("regularization", penalty))
+    if hasattr(fun, "on_rows"):
+        objective: Objective = fun
+        return objective
+    return PythonObjective(fun, setup)
+
+
+__all__ = ["LOSSES", "LinearModel", "PythonObjective", "ThreadCrew", "WorkerData", "as_objective"]

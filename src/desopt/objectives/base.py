@@ -9,11 +9,12 @@ from math import inf, isfinite
 
 import numpy as np
 
-from desopt import rng
+from desopt.contract import streams
+from desopt.contract.errors import ObjectiveError
+from desopt.contract.streams import Stream
+from desopt.contract.types import BoolArray, FloatArray, IndexArray, LocalFunction, Step
 from desopt.kernels.steps import add_scaled, apply_row, apply_step, undo_row, undo_step
-from desopt.rng import Stream
-from desopt.samplers import as_step
-from desopt.types import BoolArray, FloatArray, IndexArray, LocalFunction, ObjectiveError, Step
+from desopt.methods.samplers import as_step
 
 _LARGEST = sys.float_info.max
 
@@ -108,7 +109,7 @@ class PointFunction(ABC):
     ) -> BoolArray:
         # The same as ``search``, without a Python object per step: this loop is what a user's
         # own function pays per iteration.
-        index, step = rng.mixture_block(stream, scale, l, self.size, gaussian)
+        index, step = streams.mixture_block(stream, scale, l, self.size, gaussian)
         self._undo()
         v, old = self._v, np.empty(index.shape[1])
         evaluate = self._evaluate
@@ -156,7 +157,7 @@ class PointFunction(ABC):
     def descend(self, stream: Stream, scale: FloatArray, radius: float) -> FloatArray:
         slopes, u = np.zeros(scale.size), np.empty(self.size)
         for k in range(scale.size):
-            rng.normals(stream.at(k), self.size, out=u)
+            streams.normals(stream.at(k), self.size, out=u)
             slopes[k] = finite_slope(self, u, radius, k)
             self.shift(u, scale[k] * slopes[k])
         return slopes
@@ -187,4 +188,4 @@ def finite_slope(f: LocalFunction, u: FloatArray, radius: float, k: int) -> floa
 def gaussian_steps(stream: Stream, alpha: FloatArray, n: int) -> Iterator[Step]:
     """alpha[k] u_k, u_k the normal vector of iteration k of the stream's worker and round."""
     for k in range(alpha.size):
-        yield None, alpha[k] * rng.normals(stream.at(k), n)
+        yield None, alpha[k] * streams.normals(stream.at(k), n)

@@ -8,16 +8,16 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from desopt import rng
+from desopt.contract import streams
+from desopt.contract.streams import Purpose, Stream
+from desopt.contract.types import FloatArray, Searched
 from desopt.data import Dealt, Pick
 from desopt.data.checks import refuse_width
 from desopt.kernels import crew as kernels
 from desopt.kernels.crew import LIMIT, LOW, PATIENCE, TICKET, Board, Found, X
 from desopt.kernels.mixture import UNSEARCHED, mixture_change
 from desopt.objectives.linear import LinearModel
-from desopt.parallel import cores
-from desopt.rng import Purpose, Stream
-from desopt.types import FloatArray, Searched
+from desopt.system.parallel import cores
 
 #: Coordinates that the searches of one turn may touch: each takes 16 bytes.
 _TOUCHED = 2**18
@@ -80,7 +80,7 @@ class ThreadCrew:
         own = Stream(stream.seed, stream.round, worker, stream.iteration, stream.purpose)
         accepted = f.search_mixture(own, scale, l, gaussian)
         which = np.flatnonzero(accepted)
-        steps = rng.mixture_block(own, scale[which], l, x.size, gaussian, which)
+        steps = streams.mixture_block(own, scale[which], l, x.size, gaussian, which)
         return Searched(accepted, f.nans, mixture_change(x, *steps))
 
     def close(self) -> None:

@@ -7,9 +7,10 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from desopt.contract.errors import failure, user_code
+from desopt.contract.types import FloatArray, IndexArray
 from desopt.data import Pick, Rows, Shard
 from desopt.objectives.base import PointFunction
-from desopt.types import FloatArray, IndexArray, failure, user_code
 
 
 class PythonObjective:

@@ -20,6 +20,8 @@ from typing import Any, cast
 import numpy as np
 from scipy import sparse
 
+from desopt.contract.streams import Purpose, Stream
+from desopt.contract.types import BoolArray, FloatArray, IndexArray
 from desopt.data import (
     Arrays,
     Dealt,
@@ -41,8 +43,6 @@ from desopt.kernels.layouts import Csr, Dense
 from desopt.kernels.losses import LR, LSVM, NSVM
 from desopt.kernels.mixture import UNSEARCHED, search_mixture
 from desopt.objectives.base import PointFunction
-from desopt.rng import Purpose, Stream
-from desopt.types import BoolArray, FloatArray, IndexArray
 
 LOSSES = {"lr": LR, "nsvm": NSVM, "lsvm": LSVM}
 

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from desopt import rng
+from desopt.contract import streams
+from desopt.contract.streams import Purpose, Stream
+from desopt.contract.types import FloatArray, LocalFunction, Objective, Walked
 from desopt.data import OpenShard, Rows
 from desopt.kernels.steps import add_scaled
 from desopt.objectives.base import finite_slope
-from desopt.rng import Purpose, Stream
-from desopt.types import FloatArray, LocalFunction, Objective, Walked
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class WorkerData:
         evaluations = samples = nans = 0
         for k in range(scale.size):
             f = self.minibatch(at, stream.round, k)
-            rng.normals(stream.at(k), u.size, out=u)
+            streams.normals(stream.at(k), u.size, out=u)
             slopes[k] = finite_slope(f, u, radius, k)
             c = scale[k] * slopes[k]
             if c != 0.0:  # as in a replay, which does not draw u for nothing

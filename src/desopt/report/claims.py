@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from desopt.contract.types import FloatArray
 from desopt.report import names
 from desopt.report.comparison import Comparison, compare
 from desopt.report.profiles import score
 from desopt.report.select import Series, Study, richest
 from desopt.report.verdicts import Claim, conclude, count, on_generated, tally, tuned
-from desopt.types import FloatArray
 
 DES = ("des", "des-mg", "des-mr")
 RIVALS = ("fed-zo-gd", "fed-zo-sgd", "zo-signsgd", "es-csa")

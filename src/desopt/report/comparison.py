@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from desopt.contract.types import FloatArray
 from desopt.report import profiles
 from desopt.report.select import Instance, Series, richest
-from desopt.types import FloatArray
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from desopt.experiments.files import replacing
-from desopt.looks import Look
+from desopt.contract.types import FloatArray
+from desopt.methods.looks import Look
 from desopt.report import names, profiles
 from desopt.report.select import Series
-from desopt.types import FloatArray
+from desopt.studies.files import replacing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

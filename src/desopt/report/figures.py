@@ -8,13 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from desopt.experiments.text import distinct, file_name, short
-from desopt.looks import LOOKS, Look
+from desopt.methods.looks import LOOKS, Look
 from desopt.report import drawing, names
 from desopt.report.claims import DELTA, HIGH, LOW, step_study
 from desopt.report.comparison import Comparison, compare
 from desopt.report.drawing import Profiles
 from desopt.report.select import Study, best_steps, richest, varying
+from desopt.studies.text import distinct, file_name, short
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

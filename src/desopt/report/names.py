@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from desopt.experiments.text import short
-from desopt.looks import LOOKS, Look
+from desopt.methods.looks import LOOKS, Look
+from desopt.studies.text import short
 
 METHODS = {
     "des": "DES",

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from desopt.looks import LOOKS, Look
+from desopt.contract.types import FloatArray
+from desopt.methods.looks import LOOKS, Look
 from desopt.report import names, profiles
 from desopt.report.comparison import compare
 from desopt.report.figures import own_look, step_look
 from desopt.report.select import AXES, METRICS, Band, Series, Study, best_steps, varying
-from desopt.types import FloatArray
 
 DIGITS = 5
 POINTS = 60  # of a curve: more cannot be told apart on a screen

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from importlib import resources
 from urllib.parse import quote
 
-from desopt.experiments.text import printable
 from desopt.report import tables
 from desopt.report.figures import Plan
 from desopt.report.packing import pack
 from desopt.report.select import Study
 from desopt.report.tables import Table
 from desopt.report.verdicts import FAILS, HOLDS, UNKNOWN, Claim, departures
+from desopt.studies.text import printable
 
 TITLE = "Distributed evolution strategies: results"
 KINDS = {HOLDS: "holds", FAILS: "fails", UNKNOWN: "open"}

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from desopt.types import FloatArray
+from desopt.contract.types import FloatArray
 
 #: A curve: cost so far (0 at x0) and the value of f there.
 Curve = tuple[FloatArray, FloatArray]

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from desopt.experiments.cases import FIELDS, Case
-from desopt.experiments.store import Item, Outcome, Store
+from desopt.contract.types import FloatArray
 from desopt.report.names import ITEMS, in_order
-from desopt.types import FloatArray
+from desopt.studies.cases import FIELDS, Case
+from desopt.studies.store import Item, Outcome, Store
 
 METRICS = ("train_loss", "train_error", "test_loss", "test_error")
 #: x axes: the paper's rounds, values of F (the paper's unit), bytes both ways, seconds.

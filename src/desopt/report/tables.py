@@ -6,12 +6,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from desopt.experiments.cases import FIELDS
-from desopt.experiments.files import write_text
-from desopt.experiments.store import Outcome
-from desopt.experiments.text import printable
 from desopt.report import names
 from desopt.report.select import Series, Study, best_steps, richest
+from desopt.studies.cases import FIELDS
+from desopt.studies.files import write_text
+from desopt.studies.store import Outcome
+from desopt.studies.text import printable
 
 #: Of the settings, those that are not shown as such: they name the instance, or count the runs.
 NAMING = ("data", "digest", "problem", "method", "run")

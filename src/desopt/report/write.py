@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from desopt.experiments.files import write_text
-from desopt.experiments.text import printable
 from desopt.report import figures, names, page, tables
 from desopt.report.claims import judge
 from desopt.report.select import Study
 from desopt.report.verdicts import Claim, departures
+from desopt.studies.files import write_text
+from desopt.studies.text import printable
 
 FORMATS = ("html", "svg", "pdf", "tex")
 RECORD = ".written"  # the names of the files of a report, one per line

@@ -1,0 +1,10 @@
+"""The engine of a federation: nobody's data move, and Flower takes the messages."""
+
+from __future__ import annotations
+
+try:
+    import flwr.app  # noqa: F401
+except ImportError as error:
+    raise ImportError(
+        f"engine 'flower' needs Flower 1.41 or newer ({error}); pip install 'desopt[flower]'"
+    ) from error

@@ -1,0 +1,73 @@
+"""What travels in a Flower message: one record with our wire's bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from flwr.app import ConfigRecord, RecordDict
+
+from desopt.protocol.wire import Reason, WireError
+
+#: The record's name, in messages and in a node's state.
+NAME = "desopt"
+
+
+@dataclass(frozen=True)
+class Order:
+    """To a node: where to go, and what is wanted there.
+
+    ``description`` is for a node that is new to the run; the others know it. ``limit`` is the
+    task's, 0 where it has none.
+    """
+
+    message: bytes
+    description: bytes = b""
+    work: bool = True
+    total: bool = False
+    limit: int = 0
+
+
+_ORDER = {"message": bytes, "description": bytes, "work": bool, "total": bool, "limit": int}
+
+
+@dataclass(frozen=True)
+class Report:
+    """From a node: the worker it is, and what it says. Nothing said: it knows of no run."""
+
+    worker: int
+    messages: tuple[bytes, ...] = ()
+
+
+def pack(values: Order | Report) -> RecordDict:
+    """The record."""
+    fields = {k: list(v) if isinstance(v, tuple) else v for k, v in vars(values).items()}
+    return RecordDict({NAME: ConfigRecord(fields)})
+
+
+def read_order(content: RecordDict) -> Order:
+    """What the server wants, refused where it has not the form of an order."""
+    record: Any = content.get(NAME)
+    if not isinstance(record, ConfigRecord) or record.keys() != _ORDER.keys():
+        raise WireError(Reason.LENGTH, "not a desopt order: is the ServerApp made by desopt?")
+    values: dict[str, Any] = dict(record.items())
+    if any(type(values[name]) is not kind for name, kind in _ORDER.items()):
+        kinds = {name: type(value).__name__ for name, value in values.items()}
+        raise WireError(Reason.LENGTH, f"not a desopt order: {kinds}")
+    if values["limit"] < 0:
+        raise WireError(Reason.LENGTH, f"not a desopt order: limit {values['limit']}")
+    return Order(**values)
+
+
+def read_report(content: RecordDict) -> Report:
+    """What a node says, refused where it has not the form of a report."""
+    record: Any = content.get(NAME)
+    if not isinstance(record, ConfigRecord) or record.keys() != {"worker", "messages"}:
+        raise ValueError("not a desopt report: is the ClientApp made by desopt.client_app?")
+    worker: Any = record["worker"]
+    messages: Any = record["messages"]
+    if type(worker) is not int or not isinstance(messages, list):
+        raise ValueError(f"not a desopt report: worker {worker!r:.40}")
+    if len(messages) > 2 or not all(isinstance(message, bytes) for message in messages):
+        raise ValueError(f"not a desopt report: {len(messages)} messages, or not bytes")
+    return Report(worker, tuple(messages))

@@ -1,0 +1,1 @@
+"""Workers spread over processes: for Python functions that are slow or not thread-safe."""

@@ -1,0 +1,64 @@
+"""The main program of a process of the processes engine."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import suppress
+from dataclasses import replace
+
+from desopt.contract.types import FloatArray, Task
+from desopt.engines.base import Job
+from desopt.engines.processes import channel, messages
+from desopt.engines.processes.memory import attach, shared_floats
+
+
+def main(connection: int, job_fd: int, buffer_fd: int) -> None:
+    """Serve requests until the engine hangs up; then, or when fun calls sys.exit, end at once.
+
+    The connection is a bare number: it is open until the process is dead, so that the engine
+    does not see it closed before it can be told the exit code.
+    """
+    code = 0
+    try:
+        with suppress(EOFError, OSError):  # the engine is gone
+            _serve_all(connection, job_fd, buffer_fd)
+    except SystemExit as stop:
+        code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+        if isinstance(stop.code, str):
+            print(stop.code, file=sys.stderr)
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(AttributeError, OSError, ValueError):
+            stream.flush()
+    os._exit(code & 0xFF)
+
+
+def _serve_all(connection: int, job_fd: int, buffer_fd: int) -> None:
+    try:
+        job: Job = attach(job_fd)
+        slots = job.workers if job.handover else 0
+        buffer = shared_floats(buffer_fd, (1 + slots, job.n))
+    except Exception as error:
+        channel.write(connection, messages.pack_error(error))
+        return
+    channel.write(connection, messages.READY)
+    x = buffer[0]
+    x.flags.writeable = False
+    while True:
+        request = channel.read(connection)
+        try:
+            reply = _serve(job, request, x, buffer[1:])
+        except Exception as error:
+            reply = messages.pack_error(error)
+        channel.write(connection, reply)
+
+
+def _serve(job: Job, request: bytes, x: FloatArray, points: FloatArray) -> bytes:
+    kind, round, worker, scalars, limit = messages.unpack_request(request)
+    if kind == messages.TOTAL:
+        return messages.pack_sum(*job.total(x, worker))
+    answer = job.work(Task(round, x, scalars, limit), worker)
+    if answer.point is not None:
+        points[worker] = answer.point
+        answer = replace(answer, point=points[worker])
+    return messages.pack_answer(answer)

@@ -1,0 +1,124 @@
+"""Large arrays on their way to other processes: apart from the code, and in memory once.
+
+Memory that several processes see is in anonymous files, gone when the last process is: nothing
+has a name in a file system, so a ``kill -9`` leaves nothing behind, and the size of /dev/shm
+does not matter.
+"""
+
+from __future__ import annotations
+
+import io
+import mmap
+import os
+import pickle
+import struct
+import tempfile
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import cloudpickle
+import numpy as np
+
+from desopt.contract.types import FloatArray
+from desopt.engines.processes.watched import above_terminal
+
+Array: TypeAlias = np.ndarray[Any, Any]
+
+#: Arrays from this size on are shared instead of copied into every process.
+SHARE_FROM = 1 << 14
+_ALIGN = 64
+_LENGTH = struct.Struct("<Q")
+
+
+def anonymous_file(size: int) -> int:
+    """A file descriptor for ``size`` bytes that has no name."""
+    with _nameless() as file:
+        fd = above_terminal(file.fileno())
+    os.ftruncate(fd, max(size, 1))
+    return fd
+
+
+def _nameless() -> Any:
+    try:
+        return os.fdopen(os.memfd_create("desopt"), "wb")
+    except (AttributeError, OSError):  # there is no such call here, or it is not allowed
+        return tempfile.TemporaryFile()
+
+
+def shared_floats(fd: int, shape: tuple[int, ...]) -> FloatArray:
+    """The file as an array that every process reads and writes."""
+    return np.frombuffer(mmap.mmap(fd, 0), np.float64, int(np.prod(shape))).reshape(shape)
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """Code and settings by cloudpickle; large arrays by their place in ``arrays``."""
+
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file)
+        self.arrays: list[Array] = []
+        self._known: dict[int, int] = {}
+
+    def persistent_id(self, obj: Any) -> int | None:
+        if type(obj) is not np.ndarray or obj.nbytes < SHARE_FROM or obj.dtype.hasobject:
+            return None
+        if obj.dtype.names is not None or not obj.flags.forc:
+            return None
+        if id(obj) not in self._known:
+            self._known[id(obj)] = len(self.arrays)
+            self.arrays.append(obj)
+        return self._known[id(obj)]
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, file: io.BytesIO, arrays: Sequence[Array]) -> None:
+        super().__init__(file)
+        self._arrays = arrays
+
+    def persistent_load(self, pid: int) -> Array:
+        return self._arrays[pid]
+
+
+def separate(value: Any) -> tuple[bytes, list[Array]]:
+    """Bytes for a process of our own, and the large arrays, each of them once."""
+    file = io.BytesIO()
+    pickler = _Pickler(file)
+    pickler.dump(value)
+    return file.getvalue(), pickler.arrays
+
+
+def join(message: bytes, arrays: Sequence[Array]) -> Any:
+    """The other side of ``separate``."""
+    return _Unpickler(io.BytesIO(message), arrays).load()
+
+
+def share(value: Any) -> int:
+    """A file for processes of our own: the large arrays, and a message that tells the rest."""
+    message, arrays = separate(value)
+    places, end = [], _LENGTH.size
+    for array in arrays:
+        order = "C" if array.flags.c_contiguous else "F"
+        offset = -(-end // _ALIGN) * _ALIGN
+        places.append((offset, array.dtype.str, array.shape, order))
+        end = offset + array.nbytes
+    message = pickle.dumps((message, places))
+    fd = anonymous_file(end + len(message))
+    with mmap.mmap(fd, 0) as memory:
+        _LENGTH.pack_into(memory, 0, len(message))
+        memory[end:] = message
+        for array, (offset, _, _, order) in zip(arrays, places, strict=True):
+            target = np.frombuffer(memory, array.dtype, array.size, offset)
+            target[:] = array.reshape(-1, order=order)  # type: ignore[call-overload]
+            del target  # the map cannot be closed while an array looks into it
+    return fd
+
+
+def attach(fd: int) -> Any:
+    """The other side of ``share``."""
+    # Private: pages are shared until a process writes to them, and then only its own.
+    memory = mmap.mmap(fd, 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+    message, places = pickle.loads(memory[-_LENGTH.unpack_from(memory)[0] :])
+    arrays = [
+        np.frombuffer(memory, dtype, int(np.prod(shape)), offset).reshape(shape, order=order)
+        for offset, dtype, shape, order in places
+    ]
+    return join(message, arrays)

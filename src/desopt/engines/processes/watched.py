@@ -1,0 +1,180 @@
+"""A process of which nothing is left when it ends, or when this one does.
+
+Seen from the side that starts it; ``watcher`` is the program in between.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from fcntl import F_DUPFD_CLOEXEC, fcntl
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+from desopt.contract.errors import EngineError
+from desopt.engines.processes import watcher
+
+#: Seconds for a watcher to end its family and say so; it gives up before.
+_LIMIT = 30.0
+
+
+class Watched:
+    """The command in a process of its own, with ``fds`` open there.
+
+    ``fileno`` is readable when there is news; ``ended`` then says whether it has ended, and
+    ``wait`` with which exit code.
+    """
+
+    def __init__(self, command: Sequence[str], fds: Sequence[int] = (), **options: Any) -> None:
+        self._owner = os.getpid()
+        self._said = b""
+        self._over = False
+        self._code: int | None = None
+        self._control, theirs = socket_pair()
+        try:
+            with theirs:
+                self.popen: subprocess.Popen[Any] = subprocess.Popen(
+                    [
+                        sys.executable, "-S", "-P", watcher.__file__, str(self._owner),
+                        str(theirs.fileno()), ",".join(map(str, fds)), *command,
+                    ],
+                    pass_fds=[theirs.fileno(), *fds],
+                    start_new_session=True,  # Ctrl-C is for this process alone
+                    **options,
+                )  # fmt: skip
+        except BaseException:  # Ctrl-C may come when the process is there already: it ends
+            self._control.close()
+            raise
+        self._control.setblocking(False)
+
+    def fileno(self) -> int:
+        return self._control.fileno()
+
+    @property
+    def pid(self) -> int:
+        """Of the command, as soon as its watcher has said so; of the watcher until then."""
+        return self._number(0) or self.popen.pid
+
+    @property
+    def ended(self) -> bool:
+        """Whether the command has ended, and all that it has started."""
+        with suppress(BlockingIOError, InterruptedError):
+            while not self._over:
+                self._take()
+        return self._over
+
+    def stop(self) -> None:
+        """Ask for the end of everything; ``wait`` sees it."""
+        if os.getpid() != self._owner:  # a fork has no say in it
+            return
+        with suppress(OSError):  # it has ended by itself
+            self._control.shutdown(socket.SHUT_WR)
+        with suppress(OSError):
+            self.popen.send_signal(signal.SIGCONT)  # somebody may have stopped it
+
+    def wait(self) -> int:
+        """End it if it has not; the exit code, negative for a signal."""
+        if self._code is not None or os.getpid() != self._owner:
+            self._control.close()
+            return self._code or 0
+        self.stop()
+        self._control.settimeout(_LIMIT)
+        with suppress(OSError):
+            while not self._over:
+                self._take()
+        code = self._number(1)
+        if code is None:  # somebody has killed the watcher; the kernel has killed the command
+            self._kill_group()
+        if self.popen.poll() is None:
+            self.popen.kill()
+        self.popen.wait()
+        self._control.close()
+        self._code = self.popen.returncode if code is None else code
+        return self._code
+
+    def _take(self) -> None:
+        try:
+            news = self._control.recv(64)
+        except ConnectionError:
+            news = b""
+        self._said += news
+        # A fork of ours may hold the other end: do not wait for more than there is to say.
+        self._over = not news or self._number(1) is not None
+
+    def _number(self, index: int) -> int | None:
+        said = self._said[index * watcher.NUMBER.size :][: watcher.NUMBER.size]
+        return watcher.NUMBER.unpack(said)[0] if len(said) == watcher.NUMBER.size else None
+
+    def _kill_group(self) -> None:
+        pid = self._number(0)
+        if pid is not None:
+            with suppress(OSError):
+                os.killpg(pid, signal.SIGKILL)
+
+
+def socket_pair() -> tuple[socket.socket, socket.socket]:
+    """Two ends, neither of them where a program expects its terminal."""
+    one, other = socket.socketpair()
+    with one, other:
+        return (
+            socket.socket(fileno=above_terminal(one.fileno())),
+            socket.socket(fileno=above_terminal(other.fileno())),
+        )
+
+
+def above_terminal(fd: int) -> int:
+    """A copy of a file descriptor that is not 0, 1 or 2, also where one of those is closed."""
+    return int(fcntl(fd, F_DUPFD_CLOEXEC, 3))
+
+
+def python(code: str) -> list[str]:
+    """A command that runs the code in this Python, with what can be imported here.
+
+    Flags such as -O, -W and -I are as they are here. Nothing is imported before sys.path is
+    set: a file in the current folder may have the name of a module of Python's.
+    """
+    if not sys.executable:
+        raise EngineError(
+            "processes need a Python program, and sys.executable is empty: set it to the path of "
+            "one with the same packages, or use engine='serial' or 'threads'"
+        )
+    flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+    return [sys.executable, *flags, "-c", f"import sys; sys.path[:] = {import_path()!a}; {code}"]
+
+
+def import_path() -> list[str]:
+    """sys.path as imports see it here, and where else modules were imported from.
+
+    That is not in sys.path any more where a program has changed it or its folder since.
+    """
+    path = [_resolved(entry) for entry in sys.path if isinstance(entry, str)]
+    others = {folder for name in list(sys.modules) if (folder := _folder(name)) is not None}
+    return path + sorted(others.difference(path))
+
+
+def _resolved(entry: str) -> str:
+    """Imports go on looking where a relative entry was when it was first used; "" is here."""
+    finder = sys.path_importer_cache.get(entry)
+    path = getattr(finder, "path", entry)
+    with suppress(OSError):  # the current folder is gone
+        return os.path.abspath(path) if entry and isinstance(path, str) else entry
+    return entry
+
+
+def _folder(name: str) -> str | None:
+    """The folder in which a module that is imported, not a part of one, was found."""
+    module = sys.modules.get(name)
+    if "." in name or not isinstance(module, ModuleType):
+        return None
+    spec = vars(module).get("__spec__")  # getattr might run code
+    if not isinstance(spec, ModuleSpec) or spec.name != name or not spec.has_location:
+        return None
+    folder = os.path.dirname(spec.origin or "")
+    folder = os.path.dirname(folder) if spec.submodule_search_locations is not None else folder
+    return folder if os.path.isabs(folder) else None

@@ -1,0 +1,277 @@
+"""Workers spread over a Ray cluster, in actors that keep the state by themselves.
+
+An actor hosts a group of workers. In a round it is sent the last round's answers instead of x,
+and says its workers' answers: ``desopt.server`` and ``desopt.replica`` carried by Ray, so no
+message grows with n. An actor that is lost, with its node or alone, is replaced by one that is
+sent the state and does the work again: same inputs, same bits.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Container, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import ray
+from ray.exceptions import GetTimeoutError, RayError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from desopt.contract.errors import EngineError
+from desopt.contract.types import Answer, FloatArray, Task
+from desopt.data import Loaders, Nothing
+from desopt.engines.base import Job
+from desopt.engines.processes import messages
+from desopt.engines.processes.memory import SHARE_FROM, Array, separate
+from desopt.engines.ray.actor import Group
+from desopt.engines.ray.cluster import Store, connect, node_of_each_cpu
+from desopt.protocol.server import Server
+from desopt.system.terminal import warn
+
+#: Seconds for an actor to start, import the package and fetch its data.
+_START_LIMIT = 300.0
+
+
+class Ray:
+    """``jobs`` actors (default: one per CPU of the cluster, at most one per worker).
+
+    ``address``: of a cluster, as ``ray.init`` takes it (default: ``RAY_ADDRESS``, else Ray is
+    started on this machine for the run). Where Ray is initialised already, that is used.
+    ``timeout``: seconds that one worker's part of a round may take before its actor counts as
+    hung. ``attempts``: how often a part is tried before the run stops. ``options`` are for
+    ``ray.init``.
+    """
+
+    name = "ray"
+    _server: Server  # made when the first state is known
+    _limit: tuple[int, ...] = ()  # of this round's task, where it has one
+
+    def __init__(
+        self,
+        address: str | None = None,
+        *,
+        jobs: int | None = None,
+        timeout: float | None = None,
+        attempts: int = 3,
+        **options: Any,
+    ) -> None:
+        self.address = address
+        self.jobs = jobs
+        self.timeout = timeout
+        self.attempts = attempts
+        self.repeated = 0
+        self._options = options
+        self._connected = False
+        self._actors: list[Any] = []
+
+    def start(self, job: Job) -> None:
+        self._job = job
+        self._run = secrets.token_bytes(8)
+        self._sent = Store()
+        self._answers: list[Answer] | None = None
+        self._counted = 0, 0
+        self.repeated = 0
+        self._connected = connect(self.address, self._options)
+        nodes = node_of_each_cpu()
+        groups = min(self.jobs or len(nodes), job.workers)
+        self._members = [range(group, job.workers, groups) for group in range(groups)]
+        self._nodes = [nodes[group % len(nodes)] for group in range(groups)]
+        self._packed = self._pack()
+        self._loading: dict[int, Any] = {}
+        self._actors = [None] * groups
+        for group in range(groups):
+            self._spawn(group)
+
+    def follow(self, state: Any, limit: int | None = None) -> None:
+        if self._answers is not None:
+            self._server.advance(state, self._answers)
+            self._sent = Store()
+            return
+        job = self._job
+        self._server = Server(
+            job.algorithm, state, job.workers, asked=job.asked, run=self._run, trusted=True
+        )
+        for group, members in enumerate(self._members):
+            self._server.admit(group, members)
+
+    def round(self, task: Task) -> list[Answer]:
+        asked = self._job.asked(task.round)
+        self._limit = () if task.limit is None else (task.limit,)
+        self.repeated += self._gather("work", asked, self._server.answers)
+        self._answers = [self._server.answers[worker] for worker in asked]
+        return self._answers
+
+    def totals(self, x: FloatArray, workers: Sequence[int]) -> list[tuple[float, int]]:
+        if not np.array_equal(x, self._server.state.x, equal_nan=True):
+            raise ValueError("engine ray evaluates at the x of the current round only")
+        self._gather("totals", workers, self._server.totals)
+        totals = [self._server.totals[worker] for worker in workers]
+        return [(total.total, total.rows) for total in totals]
+
+    def traffic(self) -> tuple[int, int]:
+        before = self._counted
+        self._counted = self._server.bytes_up, self._server.bytes_down
+        return self._counted[0] - before[0], self._counted[1] - before[1]
+
+    def close(self) -> None:
+        if ray.is_initialized():
+            for actor in filter(None, self._actors):
+                ray.kill(actor)
+        self._actors, self._packed, self._sent = [], [], Store()
+        if self._connected:
+            ray.shutdown()
+            self._connected = False
+
+    # --- the cluster -------------------------------------------------------------------------
+
+    def _pack(self) -> list[tuple[Any, ...]]:
+        """What ``Group.load`` is given in each group: its own workers' shards, and all the rest.
+
+        Every array is stored once, however many workers and groups have it.
+        """
+        job, nothing = self._job, Nothing()
+        store = Store()
+        code, arrays = _separated(replace(job, shards=[]))
+        code_refs = [*map(store, arrays)]
+        packed = []
+        for group, members in enumerate(self._members):
+            part = group, len(self._members)
+            own: Any = job.shards
+            if not isinstance(own, Loaders):
+                own = [s if w in members else nothing for w, s in enumerate(job.shards)]
+            shards, arrays = _separated(own)
+            refs = [*code_refs, *map(store, arrays)]
+            packed.append((self._run, part, code, shards, len(code_refs), *refs))
+        return packed
+
+    def _spawn(self, group: int) -> None:
+        """A new actor for the group, on its node while that lives.
+
+        As Ray's actors do unless told otherwise, it takes a free CPU to start and gives it back:
+        what is left of a cluster can host all groups. Calls wait for one that cannot be reached
+        until it can, or is known to be lost.
+        """
+        node = NodeAffinitySchedulingStrategy(self._nodes[group], soft=True)
+        actor = ray.remote(Group).options(scheduling_strategy=node, max_task_retries=-1)
+        actor = actor.remote()
+        self._actors[group] = actor
+        self._loading[group] = actor.load.remote(*self._packed[group])
+
+    # --- a round -----------------------------------------------------------------------------
+
+    def _gather(self, verb: str, workers: Iterable[int], known: Container[int]) -> int:
+        """Ask the groups until something is known of all workers; how many were asked again."""
+        again = 0
+        missing = [worker for worker in workers if worker not in known]
+        for attempt in range(self.attempts):
+            again += len(missing) if attempt else 0
+            self._ask(verb, self._by_group(missing))
+            missing = [worker for worker in missing if worker not in known]
+            if not missing:
+                return again
+        raise EngineError(
+            f"worker {missing[0]}: its actor {self._reason} in {self.attempts} attempts of "
+            f"{self.attempts}; the run stops here and can be resumed from its journal"
+        )
+
+    def _by_group(self, workers: Iterable[int]) -> dict[int, list[int]]:
+        groups: dict[int, list[int]] = {}
+        for worker in workers:
+            groups.setdefault(worker % len(self._actors), []).append(worker)
+        return groups
+
+    def _ask(self, verb: str, groups: dict[int, list[int]]) -> None:
+        """One call to each group; what comes back goes to the server."""
+        self._await_loaded(groups)
+        self._reason = "gave answers that were refused"
+        limit = None
+        if self.timeout is not None:
+            limit = self.timeout * max(map(len, groups.values()), default=0)
+        calls = [self._call(verb, group, workers) for group, workers in groups.items()]
+        for group, replies in zip(groups, self._replies(groups, calls, limit), strict=True):
+            for reply in messages.unpack_list(replies or b""):
+                self._server.receive(group, _checked(reply))
+
+    def _call(self, verb: str, group: int, workers: list[int]) -> Any:
+        actor, message = self._actors[group], self._message(group)
+        if verb == "work":  # it knows who is asked
+            return actor.work.remote(message, *self._limit)
+        return actor.totals.remote(message, workers)
+
+    def _replies(
+        self, groups: Iterable[int], calls: list[Any], limit: float | None
+    ) -> list[bytes | None]:
+        """What the calls return, in one step, or one by one where something went wrong."""
+        end = None if limit is None else time.monotonic() + limit
+        try:
+            replies: list[bytes | None] = ray.get(calls, timeout=limit)
+        except RayError:
+            replies = [self._reply(*one, end) for one in zip(groups, calls, strict=True)]
+        return replies
+
+    def _message(self, group: int) -> Any:
+        """What brings the group to this round; where it is long, by way of the object store."""
+        message = self._server.message_for(group)
+        return message if len(message) < SHARE_FROM else self._sent(message)
+
+    def _await_loaded(self, groups: Iterable[int]) -> None:
+        """Wait for those of the groups whose actors are still starting."""
+        for group in groups:
+            failures = 0
+            while group in self._loading:
+                end = time.monotonic() + _START_LIMIT
+                reply = self._reply(group, self._loading[group], end)
+                if reply is not None:
+                    _checked(reply)
+                    del self._loading[group]
+                    break
+                failures += 1
+                if failures == self.attempts:
+                    raise EngineError(
+                        f"an actor {self._reason} before it was ready, as {failures} did; Ray's "
+                        "logs on its node say why"
+                    )
+
+    def _reply(self, group: int, call: Any, end: float | None) -> Any:
+        """What the call returns; None where its actor was lost or hangs, and was replaced."""
+        try:
+            return ray.get(call, timeout=None if end is None else max(0.0, end - time.monotonic()))
+        except GetTimeoutError:
+            self._replace(group, "gave no answer in time")
+        except RayError as error:
+            self._replace(group, f"died ({type(error).__name__})")
+        return None
+
+    def _replace(self, group: int, reason: str) -> None:
+        """Put a new actor in the place of one that is lost or hangs; its work is done again."""
+        members = self._members[group]
+        names = ", ".join([*map(str, members[:5]), *["..."][: len(members) > 5]])
+        warn(
+            f"the actor of worker{'s' * (len(members) > 1)} {names} {reason}; it was replaced and "
+            "what it was doing is done again",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        self._reason = reason
+        ray.kill(self._actors[group])
+        self._spawn(group)
+        self._server.admit(group, members)  # whatever it knew is gone
+
+
+def _separated(value: Any) -> tuple[bytes, list[Array]]:
+    try:
+        return separate(value)
+    except Exception as error:
+        raise TypeError(
+            f"fun, setup, sampler or a loader cannot be sent to a cluster: {error}. Make what "
+            "cannot be sent in setup(), or use engine='threads' or 'serial'"
+        ) from error
+
+
+def _checked(reply: bytes) -> bytes:
+    """The reply, unless it is an error, which is raised here as it was there."""
+    if reply[:1] == messages.ERROR:
+        raise messages.unpack_error(reply)
+    return reply

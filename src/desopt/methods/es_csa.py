@@ -1,0 +1,133 @@
+"""ES-CSA: the (mu/mu_w, lambda)-ES with cumulative step-size adaptation.
+
+Hansen, Arnold and Auger, "Evolution strategies" (2015), made distributed as in section 5.1 of
+the paper: the server's population is evaluated by every worker on all of its data, and the
+sums decide the ranking. Where a worker is missing so are its rows, for all members alike: the
+ranking is that of the mean over the rows of those who answered.
+
+========  ============  =====================================================================
+symbol    name          meaning
+========  ============  =====================================================================
+lambda    population    members per round, x + sigma z_j with z_j ~ N(0, I)
+mu        parents       lambda // 2
+w_i       weights       ln(mu + 1/2) - ln(i), normalised to sum 1
+mu_eff                  1 / sum w_i^2
+c_s       c             (mu_eff + 2) / (n + mu_eff + 5)
+d_s       damping       1 + 2 max(0, sqrt((mu_eff - 1) / (n + 1)) - 1) + c_s
+chi_n     length        sqrt(n) (1 - 1/(4n) + 1/(21 n^2)), about E||N(0, I)||
+========  ============  =====================================================================
+
+A worker's answer is lambda sums, +inf where a member has no finite value: it ranks last, as does
+one whose sums add up to more than a number can hold. exp and log are the package's own: they
+decide bits of x.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from desopt.contract.payload import Form, pack_scalars, unpack_scalars
+from desopt.contract.streams import SERVER, Purpose, Stream
+from desopt.contract.types import Answer, FloatArray, Local, Task
+from desopt.kernels.portable import exp, log
+from desopt.kernels.steps import sum_of_squares, weighted_normals
+from desopt.methods.base import Settings, affordable, finite_or, unmoved
+
+
+@dataclass(frozen=True)
+class CSAState:
+    """Mean, step size and evolution path after ``round`` generations."""
+
+    round: int
+    x: FloatArray
+    sigma: float
+    path: FloatArray
+
+
+@dataclass(frozen=True, kw_only=True)
+class ESCSA(Settings):
+    """Evolution strategy with cumulative step-size adaptation."""
+
+    name: str = "es-csa"
+    population: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.population < 2:
+            raise ValueError(f"population must be at least 2, got {self.population!r}")
+
+    def init(self, x0: FloatArray) -> CSAState:
+        return CSAState(0, x0, self.step_size, np.zeros_like(x0))
+
+    def plan(self, state: CSAState) -> Task:
+        return Task(state.round, state.x, (state.sigma,))
+
+    def work(self, task: Task, local: Local, worker: int) -> Answer:
+        (sigma,) = task.scalars
+        f = local.everything(task.x, task.round)
+        stream = Stream(self.seed, task.round, SERVER, 0, Purpose.NORMAL)
+        sums = np.full(self.population, np.inf)  # ranks last, and so does what is not finite
+        members = affordable(self.population, task.limit)
+        values = f.values_around(stream, sigma, members) * f.rows
+        sums[:members] = np.where(np.isfinite(values), values, np.inf)
+        return Answer(
+            worker,
+            pack_scalars(sums),
+            evaluations=f.evaluations,
+            samples=f.evaluations * f.rows,
+            nans=f.nans,
+        )
+
+    def merge(self, state: CSAState, answers: Iterable[Answer]) -> CSAState:
+        n = state.x.size
+        sums, count = np.zeros(self.population), 0
+        for answer in answers:
+            count += 1
+            with np.errstate(over="ignore", invalid="ignore"):
+                sums += unpack_scalars(answer, self.population, missing=True)
+        if count == 0:
+            return unmoved(state)
+        sums[~np.isfinite(sums)] = np.inf
+        weights = self.weights()
+        best = np.argsort(sums, kind="stable")[: weights.size]
+        ranked = np.isfinite(sums[best])
+        if not ranked.any():
+            return unmoved(state)
+        z = np.empty(n)  # z_w = sum_i w_i z_(i); a member without a value is no step
+        stream = Stream(self.seed, state.round, SERVER, 0, Purpose.NORMAL)
+        weighted_normals(z, np.where(ranked, weights, 0.0), best, *stream.key())
+
+        mu_eff = 1.0 / sum_of_squares(weights)
+        c = (mu_eff + 2.0) / (n + mu_eff + 5.0)
+        damping = 1.0 + 2.0 * max(0.0, math.sqrt((mu_eff - 1.0) / (n + 1.0)) - 1.0) + c
+        length = math.sqrt(n) * (1.0 - 1.0 / (4.0 * n) + 1.0 / (21.0 * n * n))
+        path = (1.0 - c) * state.path + math.sqrt(c * (2.0 - c) * mu_eff) * z
+        sigma = state.sigma * exp(c / damping * (math.sqrt(sum_of_squares(path)) / length - 1.0))
+        with np.errstate(over="ignore"):
+            x = finite_or(state.x + state.sigma * z, state.x)
+        return CSAState(state.round + 1, x, sigma if sigma < math.inf else state.sigma, path)
+
+    @property
+    def form(self) -> Form:
+        return Form(scalars=self.population, each=1, whole=True, missing=True)
+
+    @property
+    def cost(self) -> tuple[int, int]:
+        return self.population // 2 + 1, self.population  # with fewer there is nothing to select
+
+    def weights(self) -> FloatArray:
+        """Positive and decreasing, summing to 1, for the mu best."""
+        mu = self.population // 2
+        raw = [log(mu + 0.5) - log(i) for i in range(1, mu + 1)]
+        total = math.fsum(raw)
+        return np.array([w / total for w in raw])
+
+
+def default_population(workers: int, iterations: int, batch: int, rows: int | None, n: int) -> int:
+    """lambda = M K b / N, as many evaluations as a round of DES; at least 4 + floor(3 ln n)."""
+    least = 4 + math.floor(3.0 * log(n))
+    return least if rows is None else max(round(workers * iterations * batch / rows), least)

@@ -1,0 +1,217 @@
+"""The server's side of the wire as plain logic, without a connection.
+
+A ``Server`` has the state and says to each peer what brings it to the current round: the
+answers of the rounds it has missed, or the state itself where that is smaller. A
+``desopt.replica.Replica`` is the peer's side: it keeps the state by the same merges, for one
+worker or several. A transport carries bytes between them. It may lose, repeat, delay and
+reorder them: whatever does not fit is refused, what is missing is asked for again, and the
+bits of x stay those of a serial run.
+
+::
+
+    server.admit(peer, workers)                 replica = Replica.joining(description)
+    data = server.message_for(peer)     ---->   task = replica.follow(data)
+    server.receive(peer, data)          <----   data = replica.answer(task, answer)
+    server.finish_round()
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from desopt.contract.payload import form_of
+from desopt.contract.types import Algorithm, Answer
+from desopt.protocol import wire
+from desopt.protocol.wire import Reason, Total, WireError
+
+logger = logging.getLogger("desopt.wire")
+
+#: What happens on any network; everything else that is refused deserves a look.
+_ORDINARY = (Reason.LATE, Reason.DUPLICATE)
+
+#: Refusals of a level that are logged in a round; all of them could fill the disk.
+_LOGGED = 20
+
+
+@dataclass
+class _Peer:
+    """The workers that a peer hosts, and the round it is known to have reached, if any."""
+
+    workers: frozenset[int]
+    stands: int | None = None
+
+
+@dataclass(frozen=True)
+class _Past:
+    """A round that is over: the task's digest and the answers."""
+
+    digest: bytes
+    answers: bytes
+
+
+class Server:
+    """The state, and what every peer has to be told.
+
+    ``answers`` and ``totals`` are what came for the current round, by worker; ``asked``, which
+    ``asked(round)`` gives (None: all), are the workers whose answers count in it. ``bytes_up``
+    and ``bytes_down`` count all that passed, ``refused`` the refusals by reason, and
+    ``refusal`` is the last of them. With
+    ``batch_size`` the workers' counts can be held to it. ``trusted`` says that the peers are
+    processes of our own: their counts are believed, and their sums may be infinite or NaN, as
+    in a serial run.
+    ``replay_bytes``: the size from which missed rounds are replaced by the state (None, or
+    more: the state's own size; 0: always the state). Calls must not overlap.
+    """
+
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        state: Any,
+        workers: int,
+        *,
+        asked: Callable[[int], Collection[int]] | None = None,
+        run: bytes | None = None,
+        replay_bytes: int | None = None,
+        batch_size: int | None = None,
+        trusted: bool = False,
+    ) -> None:
+        self.algorithm = algorithm
+        self.workers = workers
+        self._asked = asked or (lambda _round: range(workers))
+        self.run = secrets.token_bytes(8) if run is None else run
+        most = wire.state_bytes(state)
+        self.replay_bytes = most if replay_bytes is None else min(replay_bytes, most)
+        self.refused: Counter[Reason] = Counter()
+        self.refusal: WireError | None = None
+        self.bytes_up = self.bytes_down = 0
+        self._form = form_of(algorithm)
+        at_once = wire.MAX_ROWS if self._form.whole or batch_size is None else batch_size
+        self._rows = None if trusted else at_once
+        self._trusted = trusted
+        self._peers: dict[Hashable, _Peer] = {}
+        self._past: deque[_Past] = deque()
+        self._kept = 0
+        self._begin(state)
+
+    def admit(self, peer: Hashable, workers: Iterable[int]) -> None:
+        """Let a peer answer for these workers; it may be new, or a new process in its place."""
+        self._peers[peer] = _Peer(frozenset(workers))
+
+    def message_for(self, peer: Hashable) -> bytes:
+        """What brings the peer to the current round; counted as sent."""
+        stands = self._peers[peer].stands
+        message = self._ready.get(stands)
+        if message is None:
+            message = self._message(stands)
+            if stands in (None, self.state.round - 1):  # the usual ones
+                self._ready[stands] = message
+        self.bytes_down += len(message)
+        return message
+
+    def receive(self, peer: Hashable, data: bytes) -> Answer | Total | None:
+        """What the peer says, if it is news; None for a question and for what is refused."""
+        self.bytes_up += len(data)
+        try:
+            return self._read(peer, data)
+        except WireError as error:
+            self.refused[error.reason] += 1
+            self.refusal = error
+            self._log(peer, error)
+            return None
+
+    def in_step(self, peer: Hashable) -> bool:
+        """Whether the peer is known to stand where the server stands."""
+        return peer in self._peers and self._peers[peer].stands == self.state.round
+
+    def finish_round(self) -> Any:
+        """Merge the answers that came, in the order of the workers; the new state."""
+        answers = [self.answers[worker] for worker in sorted(self.answers)]
+        self.advance(self.algorithm.merge(self.state, answers), answers)
+        return self.state
+
+    def advance(self, state: Any, answers: Sequence[Answer]) -> None:
+        """Begin the round after the one that had these answers and led to this state."""
+        past = _Past(self._digest, wire.pack_round(answers))
+        self._past.append(past)
+        self._kept += len(past.answers)
+        # nobody will be sent these: the state is smaller, or has to do
+        while self._kept > self.replay_bytes or len(self._past) > wire.MAX_REPLAY:
+            self._kept -= len(self._past.popleft().answers)
+        self._begin(state)
+
+    def _begin(self, state: Any) -> None:
+        self.state = state
+        self._digest = wire.digest_of(self.algorithm.plan(state))
+        self.answers: dict[int, Answer] = {}
+        self.totals: dict[int, Total] = {}
+        asked = self._asked(state.round)
+        self.asked = asked if isinstance(asked, range) else frozenset(asked)
+        self._ready: dict[int | None, bytes] = {}
+        self._logged: Counter[int] = Counter()
+
+    def _log(self, peer: Hashable, error: WireError) -> None:
+        level = logging.INFO if error.reason in _ORDINARY else logging.WARNING
+        self._logged[level] += 1
+        if self._logged[level] <= _LOGGED:
+            logger.log(level, "refused a message of %r: %s", peer, error)
+        elif self._logged[level] == _LOGGED + 1:
+            logger.log(level, "more refusals in round %d are only counted", self.state.round)
+
+    def _message(self, stands: int | None) -> bytes:
+        round = self.state.round
+        if stands is None or round - stands > len(self._past):
+            return wire.pack_snapshot(self.run, self._digest, self.state)
+        missed = [self._past[i].answers for i in range(stands - round, 0)]
+        return wire.pack_update(self.run, round, self._digest, self._form.size, missed)
+
+    def _digest_at(self, round: int) -> bytes | None:
+        back = self.state.round - round
+        if back == 0:
+            return self._digest
+        return self._past[-back].digest if 0 < back <= len(self._past) else None
+
+    def _read(self, sender: Hashable, data: bytes) -> Answer | Total | None:
+        peer = self._peers.get(sender)
+        if peer is None:
+            raise WireError(Reason.WORKER, "a peer that hosts no workers")
+        kinds = wire.ANSWER, wire.TOTAL, wire.ASK
+        message = wire.unseal(data, kinds, wire.OVERHEAD + self._form.size, self.run)
+        if message.kind == wire.ASK:
+            known = self._digest_at(message.round) == message.digest
+            peer.stands = message.round if known else None
+            return None
+        self._check_position(peer, message)
+        if message.kind == wire.TOTAL:
+            total = wire.unpack_total(message.body, self.workers, finite=not self._trusted)
+            self._check_news(peer, total.worker, self.totals)
+            self.totals[total.worker] = total
+            return total
+        answer = wire.unpack_answer(message.body, self.workers, self._form, self._rows)
+        self._check_news(peer, answer.worker, self.answers)
+        if answer.worker not in self.asked:
+            raise WireError(Reason.WORKER, f"worker {answer.worker} was not asked in this round")
+        self.answers[answer.worker] = answer
+        return answer
+
+    def _check_position(self, peer: _Peer, message: wire.Message) -> None:
+        """Only who stands where we stand has something to say; one astray gets the state."""
+        now = self.state.round
+        if message.round != now:
+            reason = Reason.LATE if message.round < now else Reason.GAP
+            raise WireError(reason, f"round {message.round}; this is round {now}")
+        if message.digest != self._digest:
+            peer.stands = None
+            raise WireError(Reason.DIVERGED, f"another x than ours in round {now}")
+        peer.stands = now
+
+    @staticmethod
+    def _check_news(peer: _Peer, worker: int, known: Mapping[int, Any]) -> None:
+        if worker not in peer.workers:
+            raise WireError(Reason.WORKER, f"worker {worker} is not with this peer")
+        if worker in known:
+            raise WireError(Reason.DUPLICATE, f"worker {worker} has answered already")

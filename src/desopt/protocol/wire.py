@@ -1,0 +1,370 @@
+"""Messages between a server and its workers as bytes. docs/wire.md has them byte by byte.
+
+Every message is a head of 24 bytes, a body and the CRC-32 of both. The head names the run, the
+round, and by a digest the task that the sender has before it, so that a replica that went
+astray is noticed at once. The CRC finds accidents; it is no signature, and a forger can compute
+it. Who may speak is for the transport to decide (TLS, keys); what may be said is checked here.
+
+Nothing is believed before it is checked, and nothing is allocated by what a message claims:
+every length is compared with the bytes that are really there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import struct
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+
+from desopt.contract import codec
+from desopt.contract.payload import Form
+from desopt.contract.streams import STREAM_VERSION
+from desopt.contract.types import Answer, Task
+
+MAGIC = 0xD5
+FORMAT_VERSION = 1
+
+ANSWER, TOTAL, ASK = b"A", b"T", b"Q"  # from a worker
+UPDATE, SNAPSHOT, DESCRIPTION = b"U", b"S", b"D"  # from the server
+
+_HEAD = struct.Struct("<BcBBI8s8s")  # magic kind format stream round run digest
+_CRC = struct.Struct("<I")
+_COUNTS = struct.Struct("<IIQI")  # worker evaluations samples nans
+_TOTAL = struct.Struct("<IdQ")  # worker total rows
+_SPAN = struct.Struct("<II")  # first round, bytes of a payload
+_COUNT = struct.Struct("<I")
+
+#: Bytes of a message besides its body, and of an answer besides its payload.
+FRAME = _HEAD.size + _CRC.size
+OVERHEAD = FRAME + _COUNTS.size
+
+#: Limits of the two JSON texts: a run's settings, the names in a snapshot; how deep they nest.
+MAX_DESCRIPTION = 2**16
+MAX_FIELDS = 2**12
+MAX_DEPTH = 32
+
+#: The most rounds in an update, whose answers may be few or none, and rows of one worker.
+MAX_REPLAY = 2**16
+MAX_ROWS = 2**32
+
+#: The digest of someone who has no state.
+NOWHERE = bytes(8)
+
+
+class Reason(StrEnum):
+    """Why a message is refused."""
+
+    LENGTH = "length"
+    MAGIC = "magic"
+    VERSION = "version"
+    STREAM = "stream"
+    CHECKSUM = "checksum"
+    KIND = "kind"
+    RUN = "run"
+    LATE = "late"  # of a round that is over
+    GAP = "gap"  # of a round that the receiver has not reached
+    DUPLICATE = "duplicate"
+    DIVERGED = "diverged"  # the digest says another x
+    WORKER = "worker"
+    PAYLOAD = "payload"
+    COUNTS = "counts"  # more than the method can have spent
+    STATE = "state"
+    DESCRIPTION = "description"
+
+
+class WireError(ValueError):
+    """A message was refused; ``reason`` is for programs, the text for people."""
+
+    def __init__(self, reason: Reason, text: str) -> None:
+        super().__init__(reason, text)
+        self.reason, self.text = reason, text
+
+    def __str__(self) -> str:
+        return f"{self.reason}: {self.text}"
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message that is whole and of this run; the body is not yet read."""
+
+    kind: bytes
+    round: int
+    digest: bytes
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Total:
+    """The sum of F over one worker's data at the x of the round, and the number of rows."""
+
+    worker: int
+    total: float
+    rows: int
+
+
+def digest_of(task: Task) -> bytes:
+    """A short name for all that an answer depends on: the bits of x, then of the scalars."""
+    digest = hashlib.blake2b(np.ascontiguousarray(task.x, "<f8").data, digest_size=8)
+    digest.update(struct.pack(f"<{len(task.scalars)}d", *task.scalars))
+    return digest.digest()
+
+
+# --- the frame -------------------------------------------------------------------------------
+
+
+def seal(kind: bytes, run: bytes, round: int, digest: bytes, body: bytes = b"") -> bytes:
+    """A whole message."""
+    head = _HEAD.pack(MAGIC, kind, FORMAT_VERSION, STREAM_VERSION, round, run, digest)
+    return head + body + _CRC.pack(zlib.crc32(body, zlib.crc32(head)))
+
+
+def unseal(data: bytes, kinds: Sequence[bytes], limit: int, run: bytes | None = None) -> Message:
+    """Check the frame: one of these kinds, at most ``limit`` bytes, of this run (None: any)."""
+    if not FRAME <= len(data) <= limit:
+        raise WireError(Reason.LENGTH, f"{len(data)} bytes; {FRAME} to {limit} are allowed")
+    magic, kind, version, stream, round, of_run, digest = _HEAD.unpack_from(data)
+    if magic != MAGIC:
+        raise WireError(Reason.MAGIC, f"starts with {magic:#04x}, not {MAGIC:#04x}")
+    if version != FORMAT_VERSION:
+        raise WireError(Reason.VERSION, f"wire format {version}; this is {FORMAT_VERSION}")
+    body = data[_HEAD.size : -_CRC.size]
+    if _CRC.pack(zlib.crc32(data[: -_CRC.size])) != data[-_CRC.size :]:
+        raise WireError(Reason.CHECKSUM, "the bytes do not match their CRC-32")
+    if stream != STREAM_VERSION:
+        raise WireError(Reason.STREAM, f"random streams {stream}; these are {STREAM_VERSION}")
+    if kind not in kinds:
+        raise WireError(Reason.KIND, f"{kind!r} is none of {b''.join(kinds)!r}, expected here")
+    if run is not None and of_run != run:
+        raise WireError(Reason.RUN, f"run {of_run.hex()}; this is run {run.hex()}")
+    return Message(kind, round, digest, body)
+
+
+def run_of(data: bytes) -> bytes:
+    """The run that a message with a good frame names."""
+    return data[8:16]
+
+
+# --- what a worker says ----------------------------------------------------------------------
+
+
+def pack_answer(run: bytes, round: int, digest: bytes, answer: Answer) -> bytes:
+    """The answer: its payload and 48 bytes."""
+    counts = answer.worker, answer.evaluations, answer.samples, answer.nans
+    return seal(ANSWER, run, round, digest, _COUNTS.pack(*counts) + answer.payload)
+
+
+def unpack_answer(body: bytes, workers: int, form: Form, rows: int | None = MAX_ROWS) -> Answer:
+    """The answer, its worker below ``workers``, its payload and counts of the run's form.
+
+    ``rows``: the most that one value of the local function can be over (None: counts are
+    believed).
+    """
+    if len(body) < _COUNTS.size:
+        raise WireError(Reason.LENGTH, f"an answer of {len(body)} bytes has no counts")
+    worker, *counts = _COUNTS.unpack_from(body)
+    answer = Answer(_checked(worker, workers), body[_COUNTS.size :], *counts)
+    try:
+        form.check(answer)
+    except ValueError as error:
+        raise WireError(Reason.PAYLOAD, str(error)) from None
+    if rows is not None:
+        _check_counts(answer, form, rows)
+    return answer
+
+
+def _check_counts(answer: Answer, form: Form, rows: int) -> None:
+    """Counts enter the journal and the stopping rules: none may exceed what the method spends."""
+    most = form.evaluations, answer.evaluations * rows, answer.evaluations
+    said = answer.evaluations, answer.samples, answer.nans
+    for name, count, limit in zip(("evaluations", "samples", "NaNs"), said, most, strict=True):
+        if count > limit:
+            text = f"worker {answer.worker} says {count} {name}; at most {limit} are possible"
+            raise WireError(Reason.COUNTS, text)
+
+
+def pack_total(run: bytes, round: int, digest: bytes, total: Total) -> bytes:
+    """A sum over one worker's data."""
+    body = _TOTAL.pack(total.worker, total.total, total.rows)
+    return seal(TOTAL, run, round, digest, body)
+
+
+def unpack_total(body: bytes, workers: int, *, finite: bool = True) -> Total:
+    """The sum, its worker below ``workers``, over at least one row; ``finite`` unless told."""
+    if len(body) != _TOTAL.size:
+        raise WireError(Reason.LENGTH, f"a total has {_TOTAL.size} bytes, not {len(body)}")
+    worker, total, rows = _TOTAL.unpack(body)
+    if not 1 <= rows <= MAX_ROWS:
+        raise WireError(Reason.COUNTS, f"a total over {rows} rows; 1 to {MAX_ROWS} are allowed")
+    if finite and not math.isfinite(total):
+        raise WireError(Reason.PAYLOAD, f"a total of {total}: it must be finite")
+    return Total(_checked(worker, workers), total, rows)
+
+
+def _checked(worker: int, workers: int) -> int:
+    if worker >= workers:
+        raise WireError(Reason.WORKER, f"worker {worker} of {workers}")
+    return worker
+
+
+# --- what the server says --------------------------------------------------------------------
+
+
+def pack_round(answers: Sequence[Answer]) -> bytes:
+    """A round's answers: how many, the workers, the payloads, which are equally long."""
+    sizes = {len(answer.payload) for answer in answers}
+    if len(sizes) > 1:
+        raise ValueError(f"the payloads of a round must be equally long, got {sorted(sizes)} bytes")
+    workers = np.array([answer.worker for answer in answers], "<u4").tobytes()
+    return _COUNT.pack(len(answers)) + workers + b"".join(answer.payload for answer in answers)
+
+
+def pack_update(run: bytes, round: int, digest: bytes, size: int, rounds: Sequence[bytes]) -> bytes:
+    """The rounds that lead to ``round``, as ``pack_round`` makes them; payloads of ``size``."""
+    body = _SPAN.pack(round - len(rounds), size) + b"".join(rounds)
+    return seal(UPDATE, run, round, digest, body)
+
+
+def unpack_update(message: Message, size: int) -> tuple[int, list[bytes]]:
+    """The first round that follows, and each round's answers for ``unpack_round``."""
+    body = message.body
+    if len(body) < _SPAN.size:
+        raise WireError(Reason.LENGTH, f"an update of {len(body)} bytes names no rounds")
+    first, length = _SPAN.unpack_from(body)
+    if length != size:
+        raise WireError(Reason.PAYLOAD, f"payloads of {length} bytes; this run's have {size}")
+    rounds: list[bytes] = []
+    at = _SPAN.size
+    while at < len(body):
+        left = len(body) - at
+        count = _COUNT.unpack_from(body, at)[0] if left >= _COUNT.size else 0
+        end = at + _COUNT.size + count * (4 + length)
+        if end > len(body):
+            raise WireError(Reason.LENGTH, f"{count} answers claimed in the {left} bytes left")
+        if len(rounds) == MAX_REPLAY:
+            raise WireError(Reason.LENGTH, f"more than {MAX_REPLAY} rounds in an update")
+        rounds.append(body[at:end])
+        at = end
+    if first + len(rounds) != message.round:
+        raise WireError(Reason.LENGTH, f"{len(rounds)} rounds from {first} to {message.round}")
+    return first, rounds
+
+
+def unpack_round(block: bytes, workers: int) -> list[Answer]:
+    """One round's answers, ordered by worker."""
+    (count,) = _COUNT.unpack_from(block)
+    who = np.frombuffer(block, "<u4", count, _COUNT.size)
+    if (who >= workers).any() or (who[1:] <= who[:-1]).any():
+        raise WireError(Reason.WORKER, f"workers must rise and stay below {workers}")
+    at = _COUNT.size + 4 * count
+    size = (len(block) - at) // max(count, 1)
+    return [Answer(int(w), block[at + i * size : at + (i + 1) * size]) for i, w in enumerate(who)]
+
+
+def state_bytes(state: Any) -> int:
+    """Bytes of all arrays of a state."""
+    values = (getattr(state, field.name) for field in fields(state))
+    return sum(value.nbytes for value in values if isinstance(value, np.ndarray))
+
+
+def largest_update(state_bytes: int) -> int:
+    """The most that a message from the server has where the state has so many bytes.
+
+    zlib makes what it cannot compress longer by less than a part in a thousand.
+    """
+    return FRAME + MAX_FIELDS + state_bytes + state_bytes // 1000 + 64
+
+
+def pack_snapshot(run: bytes, digest: bytes, state: Any) -> bytes:
+    """The state itself, as the journal writes it."""
+    return seal(SNAPSHOT, run, state.round, digest, codec.pack_state(state))
+
+
+def unpack_snapshot(message: Message, like: Any) -> Any:
+    """The state, with the fields and sizes that ``like`` has."""
+    values = {field.name: getattr(like, field.name) for field in fields(like)}
+    sizes = {name: v.size for name, v in values.items() if isinstance(v, np.ndarray)}
+    body = message.body
+    try:
+        (length,) = _COUNT.unpack_from(body)
+        if length > MAX_FIELDS:
+            raise ValueError(f"{length} bytes of names; {MAX_FIELDS} are allowed")
+        meta = _read_json(body[4 : 4 + length])
+        if meta["arrays"] != sizes or meta["plain"].keys() != values.keys() - sizes.keys():
+            raise ValueError("other fields or sizes than this run's state has")
+        found = codec.unpack_state(body, 8 * sum(sizes.values()))
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise WireError(Reason.STATE, f"not a state of this run: {error}") from None
+    except (struct.error, zlib.error) as error:
+        raise WireError(Reason.STATE, f"not a state: {error}") from None
+    wrong = [name for name, value in values.items() if not _similar(found[name], value)]
+    if wrong or type(found["round"]) is not int or found["round"] != message.round:
+        text = f"not a state of round {message.round} of this run: look at {wrong or 'round'}"
+        raise WireError(Reason.STATE, text)
+    return type(like)(**found)
+
+
+def _similar(found: Any, like: Any) -> bool:
+    """Whether a field may have this value, seen what it has elsewhere."""
+    if isinstance(like, np.ndarray):
+        return bool(found.size == like.size)
+    if isinstance(like, int | float):
+        return isinstance(found, float) or (type(found) is int and abs(found) < 2**63)
+    return type(found) is type(like)
+
+
+def pack_description(run: bytes, settings: Mapping[str, Any]) -> bytes:
+    """The run's settings as JSON: what a worker needs to know before round 0."""
+    body = json.dumps(settings).encode()
+    if len(body) > MAX_DESCRIPTION:
+        raise ValueError(f"settings of {len(body)} bytes; at most {MAX_DESCRIPTION} are allowed")
+    return seal(DESCRIPTION, run, 0, NOWHERE, body)
+
+
+def unpack_description(data: bytes) -> tuple[bytes, dict[str, Any]]:
+    """The run and its settings."""
+    message = unseal(data, [DESCRIPTION], FRAME + MAX_DESCRIPTION)
+    try:
+        settings = _read_json(message.body)
+    except (ValueError, RecursionError) as error:
+        raise WireError(Reason.DESCRIPTION, f"not JSON: {error}") from None
+    if not isinstance(settings, dict):
+        raise WireError(Reason.DESCRIPTION, "not a JSON object")
+    return run_of(data), settings
+
+
+def _read_json(text: bytes) -> Any:
+    """Plain JSON: no NaN or infinity, also none as 1e999, no name twice, not nested without end."""
+    found = json.loads(
+        text, object_pairs_hook=_distinct, parse_float=_finite, parse_constant=_finite
+    )
+    level = [found]
+    for _ in range(MAX_DEPTH):
+        level = [child for value in level for child in _children(value)]
+        if not level:
+            return found
+    raise ValueError(f"nested more than {MAX_DEPTH} deep")
+
+
+def _children(value: Any) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a name appears twice in an object")
+    return found
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text:.20} is not a finite number")
+    return number

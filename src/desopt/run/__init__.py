@@ -1,0 +1,1 @@
+"""One run: its arguments, its loop, its journal, its end."""

@@ -1,0 +1,594 @@
+"""The journal: every answer of a run, in a file that only grows.
+
+The state after round t is a pure function of the configuration, x0 and the answers of rounds
+0..t-1, so the list of answers is the checkpoint and the audit trail in one. Layout::
+
+    file    = magic record*
+    record  = head payload digest
+    head    = marker (2 bytes) kind (1) length of the payload (4) crc32 of these (4)
+    digest  = blake2b-64 of the previous digest, the head and the payload
+    kind    = H header (JSON) | S snapshot of the state | R round
+
+All numbers are little-endian. The digests form a chain, so a record cannot be changed, moved
+or left out unnoticed. A record is written by one ``write``; what a crash leaves is a prefix
+of it, the torn tail, which is dropped when the file is opened again.
+
+The digests find accidents. Whoever makes a file on purpose can compute them, so everything in
+it is checked before it is used, and whatever does not fit is a ``JournalError``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import secrets
+import stat
+import struct
+import time
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from desopt.contract.codec import digest_of, pack_state, state_parts, unpack_state
+from desopt.contract.errors import JournalError
+from desopt.contract.streams import MAX_DIMENSION, SERVER
+from desopt.contract.types import Answer, FloatArray, State
+from desopt.run.history import Row
+from desopt.system.terminal import warn
+
+try:
+    import fcntl
+except ImportError:  # pragma: no cover - Windows
+    fcntl = None  # type: ignore[assignment]
+
+FORMAT_VERSION = 2
+MAGIC = b"desopt\x02\n"
+_MARKER = b"\xd5\x9e"
+_HEAD = struct.Struct("<2scII")
+_DIGEST = 8
+_ROUND = struct.Struct("<IddQQQQQII")
+_SYNC_SECONDS = 1.0
+
+#: The longest header.
+MAX_HEADER = 2**24
+
+#: Bytes that are searched at once for what follows a bad record, and the markers looked at.
+_CHUNK, _MARKERS = 2**20, 2**20
+
+#: What the reading of a malformed record ends in.
+_MALFORMED = (
+    ValueError, TypeError, KeyError, IndexError, AttributeError, ArithmeticError, AssertionError,
+    RecursionError, MemoryError, struct.error, zlib.error,
+)  # fmt: skip
+
+
+@contextlib.contextmanager
+def refusing(path: str | os.PathLike[str], what: str) -> Iterator[None]:
+    """Turn what malformed content leads to into a JournalError that names it."""
+    try:
+        yield
+    except JournalError:
+        raise
+    except _MALFORMED as error:
+        text = f"{error}"[:300] or type(error).__name__
+        raise JournalError(f"{path}: {what} cannot be used: {text}") from error
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A state as it is in the file: unpacked only when it is needed."""
+
+    round: int
+    payload: bytes
+
+    def state(self, like: Any) -> Any:
+        """The state, with the fields and sizes that ``like`` has."""
+        known = {f.name: getattr(like, f.name) for f in fields(like)}
+        sizes = {name: v.size for name, v in known.items() if isinstance(v, np.ndarray)}
+        meta, _ = state_parts(self.payload)
+        if meta["arrays"] != sizes or meta["plain"].keys() != known.keys() - sizes.keys():
+            raise ValueError(f"its fields or their sizes are not those of {type(like).__name__}")
+        values = unpack_state(self.payload)
+        wrong = [name for name, value in known.items() if not _similar(values[name], value)]
+        if wrong:
+            raise ValueError(f"{wrong[0]} has a value that it cannot have")
+        return type(like)(**values)
+
+
+@dataclass
+class Contents:
+    """What a journal says. ``end`` is the offset behind the last whole record."""
+
+    header: dict[str, Any]
+    snapshots: list[Snapshot] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
+    answers: list[list[Answer]] = field(default_factory=list)
+    end: int = 0
+    digest: bytes = b""
+    torn: bool = False
+
+
+class Journal:
+    """An open journal that rounds are appended to."""
+
+    def __init__(self, file: BinaryIO, digest: bytes) -> None:
+        self._file = file
+        self._digest = digest
+        self._synced = time.monotonic()
+
+    @classmethod
+    def create(cls, path: Path, header: Mapping[str, Any], state: State) -> Journal:
+        """A new journal with its header and the state before round 0.
+
+        It appears under its name only when both are complete.
+        """
+        _remove_leftovers(path)
+        head = _to_json(header)
+        if len(head) > MAX_HEADER:
+            raise JournalError(
+                f"{path}: settings of {len(head)} bytes; a journal keeps {MAX_HEADER}"
+            )
+        file, fresh = _new_file(path)
+        try:
+            data, digest = MAGIC, b""
+            for kind, payload in ((b"H", head), (b"S", pack_state(state))):
+                record, digest = _seal(kind, payload, digest)
+                data += record
+            _write_all(file, data)
+            os.fsync(file.fileno())
+            os.link(fresh, path)  # unlike a rename, never over another run's file
+        except BaseException as error:
+            file.close()
+            if isinstance(error, FileExistsError):
+                raise JournalError(
+                    f"{path} was made by another run in the meantime; give another file"
+                ) from None
+            raise
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(fresh)
+        return cls(file, digest)
+
+    @classmethod
+    def reopen(
+        cls, path: Path, check: Callable[[dict[str, Any]], None] | None = None
+    ) -> tuple[Journal, Contents]:
+        """Open a journal to go on; a torn tail is cut off, with a warning.
+
+        ``check`` is given the header before anything else is read, and may refuse it.
+        """
+        file = _open_regular(path, write=True)
+        try:
+            _lock(file, path)
+            contents = _read(file, path, check)
+            file.seek(contents.end)
+            if contents.torn:
+                _cut(file, contents.end)
+        except BaseException:
+            file.close()
+            raise
+        return cls(file, contents.digest), contents
+
+    def append(self, row: Row, answers: Sequence[Answer]) -> None:
+        """One round: its totals and the workers' answers."""
+        self._write(b"R", _pack_round(row, answers))
+
+    def snapshot(self, state: State) -> None:
+        """The state itself, so that a replay can start here."""
+        self._write(b"S", pack_state(state))
+
+    def close(self) -> None:
+        if not self._file.closed:
+            os.fsync(self._file.fileno())
+            self._file.close()
+
+    def _write(self, kind: bytes, payload: bytes) -> None:
+        record, digest = _seal(kind, payload, self._digest)
+        end = self._file.tell()
+        try:
+            _write_all(self._file, record)
+        except OSError:
+            _cut(self._file, end)
+            raise
+        self._digest = digest
+        # A killed process loses nothing that was written; fsync is for a machine that fails.
+        if time.monotonic() - self._synced > _SYNC_SECONDS:
+            os.fsync(self._file.fileno())
+            self._synced = time.monotonic()
+
+
+def read(path: str | os.PathLike[str]) -> Contents:
+    """Read and check a whole journal. Damage is an error, a torn tail only a warning."""
+    with _open_regular(path) as file:
+        return _read(file, path)
+
+
+def _read(
+    raw: BinaryIO,
+    path: str | os.PathLike[str],
+    check: Callable[[dict[str, Any]], None] | None = None,
+) -> Contents:
+    raw.seek(0)
+    with open(raw.fileno(), "rb", closefd=False) as file:
+        magic = file.read(len(MAGIC))
+        if magic[:6] == MAGIC[:6] and magic[7:] == MAGIC[7:] and magic[6] != MAGIC[6]:
+            raise JournalError(
+                f"{path} has journal format {magic[6]}, this version of desopt reads {MAGIC[6]}"
+            )
+        if magic != MAGIC:
+            raise JournalError(f"{path} is not a desopt journal: it starts with {magic!r}")
+        contents = Contents({}, end=len(MAGIC))
+        for kind, payload, end, digest in _records(file, path, contents):
+            with refusing(path, f"the record at byte {contents.end}"):
+                _take(contents, kind, payload)
+            if kind == b"H" and check is not None:
+                check(contents.header)
+            contents.end, contents.digest = end, digest
+    if not contents.header or not contents.snapshots:
+        raise JournalError(f"{path} ends before its header is complete; delete it to start anew")
+    return contents
+
+
+def _take(contents: Contents, kind: bytes, payload: bytes) -> None:
+    """Add a record: the header, the state before round 0, then rounds and states after them."""
+    done = len(contents.rows)
+    if kind == b"H" and not contents.header:
+        contents.header = _unpack_header(payload)
+    elif kind == b"S" and contents.header:
+        meta, _ = state_parts(payload)
+        round = meta["plain"]["round"]
+        if type(round) is not int or round != done:
+            raise ValueError(f"the state of round {round!r:.20} follows round {done}")
+        contents.snapshots.append(Snapshot(round, payload))
+    elif kind == b"R" and contents.snapshots:
+        row, answers = _unpack_round(payload, contents.header["config"]["workers"])
+        if row["round"] != done + 1:
+            raise ValueError(f"round {row['round']} follows round {done}")
+        fallen = [name for name in _TOTALS if contents.rows and row[name] < contents.rows[-1][name]]
+        if fallen:
+            raise ValueError(f"{fallen[0]} is a total and has fallen")
+        contents.rows.append(row)
+        contents.answers.append(answers)
+    else:
+        raise ValueError(f"a record of kind {kind!r} does not belong here")
+
+
+def check_versions(path: Path, header: Mapping[str, Any], mine: Mapping[str, Any]) -> None:
+    """Refuse a journal whose bits this version could not repeat."""
+    with refusing(path, "its versions"):
+        _refuse_differences(path, "version", _STRICT, header["versions"], mine)
+
+
+def check_config(path: Path, header: Mapping[str, Any], mine: Mapping[str, Any]) -> None:
+    """Refuse to go on with another run's journal."""
+    with refusing(path, "its configuration"):
+        theirs, ours = flatten(header["config"]), flatten(mine)
+        names = sorted(theirs.keys() | ours.keys())
+        _refuse_differences(path, "configuration", names, theirs, ours)
+
+
+def other_code(
+    header: Mapping[str, Any], versions: Mapping[str, Any], mine: Mapping[str, str]
+) -> list[str]:
+    """The names of what has other code than when the journal was begun, as far as is known."""
+    theirs = header.get("code")
+    before, now = str(header["versions"].get("python")), str(versions["python"])
+    if not isinstance(theirs, dict) or before.split(".")[:2] != now.split(".")[:2]:
+        return []
+    names = sorted(theirs.keys() | mine.keys())
+    return [f"{name:.40}" for name in names if theirs.get(name) != mine.get(name)]
+
+
+#: Versions that decide bits.
+_STRICT = ("desopt", "format", "stream")
+
+
+def _refuse_differences(
+    path: Path, what: str, names: Sequence[str], theirs: Mapping[str, Any], ours: Mapping[str, Any]
+) -> None:
+    different = [
+        f"{name} is {theirs.get(name)!r:.200} in the journal and {ours.get(name)!r:.200} here"
+        for name in names
+        if theirs.get(name) != ours.get(name)
+    ]
+    if different:
+        raise JournalError(
+            f"{path} belongs to a run of another {what}: {'; '.join(different)}. "
+            "Use the same to go on with it, or give another file to start anew"
+        )
+
+
+def flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings as one level: {"method": {"seed": 1}} -> {"method.seed": 1}."""
+    flat: dict[str, Any] = {}
+    for key, item in value.items():
+        if isinstance(item, Mapping):
+            flat.update(flatten(item, f"{prefix}{key}."))
+        else:
+            flat[prefix + key] = item
+    return flat
+
+
+def digests(contents: Contents, x: FloatArray, rounds: int) -> dict[str, str]:
+    """Short names for what two runs of the same settings have in common, bit for bit.
+
+    ``x`` is the point after ``rounds`` rounds; ``answers`` is for everything that the workers
+    said until then, ``losses`` for the rounds in which the objective was evaluated and its values.
+    """
+    answers, losses = hashlib.blake2b(digest_size=8), hashlib.blake2b(digest_size=8)
+    for given in contents.answers[:rounds]:
+        answers.update(struct.pack("<I", len(given)))
+        for answer in given:
+            answers.update(struct.pack("<II", answer.worker, len(answer.payload)) + answer.payload)
+    values = [contents.header["initial_fun"], *(row["loss"] for row in contents.rows[:rounds])]
+    for round, loss in enumerate(values):
+        if loss is not None and loss == loss:
+            losses.update(struct.pack("<Qd", round, loss))
+    return {"x": digest_of(x), "answers": answers.hexdigest(), "losses": losses.hexdigest()}
+
+
+# --- records ---------------------------------------------------------------------------------
+
+
+def _seal(kind: bytes, payload: bytes, previous: bytes) -> tuple[bytes, bytes]:
+    """A record, and its digest."""
+    head = _head(kind, len(payload))
+    digest = hashlib.blake2b(previous + head + payload, digest_size=_DIGEST).digest()
+    return head + payload + digest, digest
+
+
+def _head(kind: bytes, length: int) -> bytes:
+    check = zlib.crc32(_MARKER + kind + struct.pack("<I", length))
+    return _HEAD.pack(_MARKER, kind, length, check)
+
+
+def _valid_head(head: bytes) -> int | None:
+    """The length that a whole and correct head announces."""
+    if len(head) < _HEAD.size:
+        return None
+    marker, kind, length, _ = _HEAD.unpack(head)
+    if marker != _MARKER or head != _head(kind, length):
+        return None
+    return int(length)
+
+
+def _records(
+    file: BinaryIO, path: str | os.PathLike[str], contents: Contents
+) -> Iterator[tuple[bytes, bytes, int, bytes]]:
+    """(kind, payload, end, digest) of every record up to the torn tail, if there is one."""
+    at, previous, size = len(MAGIC), b"", os.fstat(file.fileno()).st_size
+    while at < size:
+        head = file.read(_HEAD.size)
+        length = _valid_head(head)
+        end = at + _HEAD.size + (length or 0) + _DIGEST
+        if length is not None and end <= size and (length <= MAX_HEADER or contents.header):
+            with refusing(path, f"the record at byte {at}"):
+                payload = file.read(length)
+            digest = hashlib.blake2b(previous + head + payload, digest_size=_DIGEST).digest()
+            if digest == file.read(_DIGEST):
+                yield head[2:3], payload, end, digest
+                at, previous = end, digest
+                continue
+        _check_torn(file, at, size, path, len(contents.rows))
+        contents.torn = True
+        warn(
+            f"{path}: the last record is incomplete ({size - at} bytes after round "
+            f"{len(contents.rows)}) and is dropped; that round will be computed again",
+            RuntimeWarning,
+            stacklevel=5,
+        )
+        return
+
+
+def _check_torn(
+    file: BinaryIO, at: int, size: int, path: str | os.PathLike[str], rounds: int
+) -> None:
+    """A bad record with a good one behind it, or more bytes than one has, is damage."""
+    longest = _HEAD.size + 2**32 + _DIGEST
+    if size - at > longest or _follows_a_head(file, at + 1):
+        raise JournalError(
+            f"{path} is damaged: the record after round {rounds} (byte {at} of {size}) "
+            "does not match its checksum, and more records follow. Restore the file from a "
+            f"copy; to keep rounds 1 to {rounds} only, cut the file to {at} bytes"
+        )
+
+
+def _follows_a_head(file: BinaryIO, at: int) -> bool:
+    """Whether there is the head of a record from here on, or more markers than chance makes."""
+    file.seek(at)
+    kept, markers = b"", 0
+    while chunk := file.read(_CHUNK):
+        data = kept + chunk
+        found = data.find(_MARKER)
+        while found >= 0:
+            markers += 1
+            if _valid_head(data[found : found + _HEAD.size]) is not None or markers > _MARKERS:
+                return True
+            found = data.find(_MARKER, found + 1)
+        kept = data[1 - _HEAD.size :]
+    return False
+
+
+# --- payloads --------------------------------------------------------------------------------
+
+
+def _pack_round(row: Row, answers: Sequence[Answer]) -> bytes:
+    """Workers by the gap to the one before: a byte each where all or most of them answered."""
+    parts = [_ROUND.pack(*(row[name] for name in _ROUND_FIELDS), len(answers))]
+    expected = 0
+    for answer in answers:
+        parts += _varint(answer.worker - expected), _varint(len(answer.payload)), answer.payload
+        expected = answer.worker + 1
+    return b"".join(parts)
+
+
+_ROUND_FIELDS = (
+    "round", "seconds", "loss", "evaluations", "samples", "bytes_up", "bytes_down", "nans",
+    "repeated",
+)  # fmt: skip
+
+
+#: What grows from round to round, and the least that it cannot be.
+_TOTALS = dict.fromkeys(_ROUND_FIELDS[3:], 2**63) | {"repeated": 2**31}
+
+
+def _unpack_round(payload: bytes, workers: int) -> tuple[Row, list[Answer]]:
+    *values, count = _ROUND.unpack_from(payload)
+    row = Row(zip(_ROUND_FIELDS, values, strict=True), answers=count)
+    if any(row[name] >= most for name, most in _TOTALS.items()):  # there must be room for more
+        raise ValueError("a count that no run has")
+    answers: list[Answer] = []
+    at, worker = _ROUND.size, -1
+    for _ in range(count):
+        gap, at = _read_varint(payload, at)
+        length, at = _read_varint(payload, at)
+        worker += gap + 1
+        if worker >= workers or at + length > len(payload):
+            raise ValueError(f"an answer of worker {worker} of {workers}, {length} bytes long")
+        answers.append(Answer(worker, payload[at : at + length]))
+        at += length
+    if at != len(payload):
+        raise ValueError(f"{len(payload) - at} bytes follow the last answer")
+    return row, answers
+
+
+#: What of the configuration is used by whoever only reads, and what it may be.
+_CONFIG = {"workers": (1, SERVER), "n": (1, MAX_DIMENSION), "batch_size": (1, 2**63)}
+
+
+def _unpack_header(payload: bytes) -> dict[str, Any]:
+    header = json.loads(payload)
+    config, initial = header["config"], header["initial_fun"]
+    if not isinstance(header["versions"], dict) or not isinstance(config["method"]["name"], str):
+        raise TypeError("versions or method are missing")
+    for name, (least, most) in _CONFIG.items():
+        if type(config[name]) is not int or not least <= config[name] <= most:
+            raise ValueError(f"{name} is {config[name]!r:.40}, not {least} to {most}")
+    config["participation"] = float(config["participation"])
+    header["initial_fun"] = None if initial is None else float(initial)
+    return header  # type: ignore[no-any-return]
+
+
+def _similar(found: Any, like: Any) -> bool:
+    """Whether a field may have this value, seen what it has elsewhere."""
+    if isinstance(like, float):
+        return isinstance(found, float) or (type(found) is int and abs(found) < 2**63)
+    return type(found) is type(like)
+
+
+def _to_json(value: Any) -> bytes:
+    return json.dumps(value).encode()
+
+
+def _varint(number: int) -> bytes:
+    """7 bits a byte, lowest first; the top bit says that more follow."""
+    out = bytearray()
+    while number > 127:
+        out.append(number & 127 | 128)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+    number = shift = 0
+    while True:
+        if shift > 63:
+            raise ValueError("a number of more than 64 bits")
+        byte = data[at]
+        number |= (byte & 127) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 128:
+            return number, at
+
+
+def _cut(file: BinaryIO, end: int) -> None:
+    """Drop what is behind ``end`` and go on writing there."""
+    file.truncate(end)
+    file.seek(end)
+    os.fsync(file.fileno())
+
+
+def _write_all(file: BinaryIO, data: bytes) -> None:
+    left = memoryview(data)
+    while left:  # a full disk may take a part
+        left = left[file.write(left) :]
+
+
+def _open_regular(path: str | os.PathLike[str], *, write: bool = False) -> BinaryIO:
+    """The file, unbuffered; a pipe is not waited for, and a device not read."""
+    _check_regular(path, os.stat(path))
+    flags = os.O_RDWR if write else os.O_RDONLY
+    fd = os.open(path, flags | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    file = open(fd, "r+b", buffering=0) if write else open(fd, "rb", buffering=0)  # noqa: SIM115
+    try:
+        _check_regular(path, os.fstat(file.fileno()))  # of what was opened
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def _check_regular(path: str | os.PathLike[str], found: os.stat_result) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise JournalError(
+            f"{path} is not a regular file; a journal cannot be a folder, a pipe or a device"
+        )
+
+
+def _new_file(path: Path) -> tuple[BinaryIO, Path]:
+    """A file beside the path that nobody else has, locked: its lock is the journal's from the
+    moment on in which it gets that name."""
+    while True:
+        fresh = path.with_name(f"{path.name}.{os.getpid()}-{secrets.token_hex(4)}.new")
+        file = open(fresh, "x+b", buffering=0)  # noqa: SIM115
+        try:
+            if fcntl is not None:
+                fcntl.flock(file, fcntl.LOCK_EX)
+            if fresh.exists():  # or it was taken for a leftover before it had a lock
+                return file, fresh
+        except BaseException:
+            file.close()
+            os.unlink(fresh)
+            raise
+        file.close()
+
+
+def _lock(file: BinaryIO, path: Path) -> None:
+    """Refuse a file that another process writes to."""
+    if fcntl is None:  # pragma: no cover - Windows
+        return
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise JournalError(
+            f"{path} is in use by another process; wait for it or give another file"
+        ) from None
+
+
+def _remove_leftovers(path: Path) -> None:
+    """Delete what ``create`` left behind for this path where its process was killed.
+
+    A process that lives holds the lock of its file.
+    """
+    if fcntl is None:  # pragma: no cover - Windows
+        return
+    ours = re.compile(re.escape(path.name) + r"\.\d+(-[0-9a-f]{8})?\.new")
+    for name in os.listdir(path.absolute().parent):
+        if not ours.fullmatch(name):
+            continue
+        with contextlib.suppress(OSError, JournalError):
+            found = path.with_name(name)
+            if found.is_symlink():
+                continue
+            with _open_regular(found) as file:
+                _lock(file, found)
+                if MAGIC.startswith(file.read(len(MAGIC))):
+                    os.unlink(found)

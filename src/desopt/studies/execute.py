@@ -1,0 +1,149 @@
+"""Run one case and measure its curve."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from desopt.contract.errors import TheoryWarning
+from desopt.contract.types import FloatArray
+from desopt.data import load, partition, train_test
+from desopt.methods.es_csa import default_population
+from desopt.objectives.scoring import Part
+from desopt.run.history import Row
+from desopt.run.minimize import minimize
+from desopt.studies.cases import Case
+
+#: All runs of a data set have one split: what differs between runs is the method's luck.
+SPLIT_SEED = 0
+
+
+@dataclass(frozen=True)
+class Length:
+    """How long a case runs."""
+
+    rounds: int
+    #: What one of its rounds counts as, in rounds of the paper: not 1 for es-csa only.
+    paper_rounds_each: float
+    population: int | None
+
+
+def length(case: Case, rows: int, n: int) -> Length:
+    """T = E N / (M K b), at least 1; es-csa gets the generations that cost as many samples."""
+    workers = 1 if case.method == "es" else case.workers
+    samples = workers * case.iterations * case.batch_size
+    rounds = case.rounds or case.budget * rows / samples  # type: ignore[operator]
+    if case.method != "es-csa":
+        return Length(max(1, round(rounds)), 1.0, None)
+    population = default_population(case.workers, case.iterations, case.batch_size, rows, n)
+    each = population * rows / samples
+    return Length(max(1, round(rounds / each)), each, population)
+
+
+def dealt(part: Part, case: Case) -> Any:
+    """The rows as ``minimize`` would deal them, but each worker's side by side.
+
+    The bits are the same, and minibatches of a large set take half the time, since they do
+    not come from all over the memory.
+    """
+    if case.method == "es" or part.y.size < case.workers:  # the latter is refused there
+        return part.X, part.y
+    parts = partition(part.y.size, case.workers, case.seed)
+    return [(part.X[rows], part.y[rows]) for rows in parts]
+
+
+@dataclass(frozen=True)
+class Split:
+    """A data set, split."""
+
+    train: Part
+    test: Part
+    facts: dict[str, Any]
+
+    @classmethod
+    def load(cls, name: str, rows: int | None, data_dir: str | None = None) -> Split:
+        whole = load(name, data_dir=data_dir, rows=rows, seed=SPLIT_SEED)
+        train, test = (Part(part.X, part.y) for part in train_test(whole, seed=SPLIT_SEED))
+        return cls(train, test, {
+            "name": name, "train_rows": train.y.size, "test_rows": test.y.size, "n": whole.n,
+            "density": whole.density, "generated": int(whole.generated), "origin": whole.origin,
+        })  # fmt: skip
+
+
+@dataclass
+class Curve:
+    """A callback of ``minimize`` that measures at the rounds that are due."""
+
+    case: Case
+    split: Split
+    due: frozenset[int]
+    points: list[list[Any]] = field(default_factory=list)
+
+    def __call__(self, row: Row) -> None:
+        if row["round"] in self.due:
+            self.measure(row, row.x)
+
+    def measure(self, row: dict[str, Any], x: FloatArray) -> None:
+        """Append a point, in the order of the columns of the store's table."""
+        counts = [row[name] for name in ("evaluations", "samples", "bytes_up", "bytes_down")]
+        scores: list[float] = []
+        for part in (self.split.train, self.split.test):
+            scores += part.score(x, self.case.problem, self.case.regularization)
+        self.points.append([row["round"], *counts, round(1e6 * row["seconds"]), *scores])
+
+
+def due_rounds(rounds: int, points: int) -> frozenset[int]:
+    """About ``points`` rounds, evenly spaced, with round 0 and the last one."""
+    return frozenset(np.linspace(0, rounds, min(points, rounds) + 1).round().astype(int).tolist())
+
+
+def execute(case: Case, split: Split) -> dict[str, Any]:
+    """Run the case: columns of its result, facts of its data, and the points of its curve."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    n = split.train.X.shape[1]
+    long = length(case, split.train.y.size, n)
+    curve = Curve(case, split, due_rounds(long.rounds, case.points))
+    start = dict.fromkeys(("round", "evaluations", "samples", "bytes_up", "bytes_down"), 0)
+    curve.measure({**start, "seconds": 0.0}, np.zeros(n))
+    data = dealt(split.train, case)
+    _search(case, data, long.rounds, [curve], population=long.population)
+    return {
+        "result": {
+            "rounds": long.rounds, "paper_rounds_each": long.paper_rounds_each,
+            "seconds": curve.points[-1][5] / 1e6, "cpu_seconds": time.process_time() - cpu,
+            "wall_seconds": time.perf_counter() - wall, "seed": case.seed,
+        },
+        "data": split.facts,
+        "points": curve.points,
+    }  # fmt: skip
+
+
+def warm_up(case: Case, split: Split) -> None:
+    """Have the kernels compiled and loaded, so that the measured seconds are those of the search.
+
+    A few rows of either label are enough.
+    """
+    y = split.train.y
+    few = np.sort(np.concatenate([np.flatnonzero(y == label)[:8] for label in (-1, 1)]))
+    small = Case(**{**asdict(case), "workers": 2, "iterations": 2, "batch_size": 4})
+    _search(small, (split.train.X[few], y[few]), 1, [], population=2)
+    split.train.score(np.zeros(split.train.X.shape[1]), case.problem, 0.0)
+
+
+def _search(case: Case, data: Any, rounds: int, callbacks: Iterable[Any], **more: Any) -> None:
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        # Studies leave the theory on purpose, and a method that diverges is a result too.
+        for category in (TheoryWarning, RuntimeWarning):
+            warnings.simplefilter("ignore", category)
+        minimize(
+            case.problem, None, data, method=case.method, workers=case.workers, rounds=rounds,
+            iterations=case.iterations, batch_size=case.batch_size, step_size=case.step_size,
+            momentum=case.momentum, mixture=case.mixture, radius=case.radius,
+            regularization=case.regularization, seed=case.seed, callbacks=callbacks,
+            engine="serial", eval_every=0, progress=False, **more,
+        )  # fmt: skip

@@ -1,0 +1,92 @@
+"""The paper's experiments as cases (section 5 and the supplement).
+
+=========  =================================================  ==============================
+item       what varies                                        shown in
+=========  =================================================  ==============================
+curves     7 methods, 3 problems, data sets, 3 step sizes     Figures 1, 2, supplement
+alpha      the same cases, compared over the step sizes       Figures 3, 4
+momentum   beta, with des-mr and alpha = 1                    Figure 5
+batch      b, with des-mr and alpha = 1; E N stays, T varies  Figure 6
+=========  =================================================  ==============================
+
+Table 1 needs no run: it is the shapes of the data sets, which every result carries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+
+from desopt.studies.cases import Case
+from desopt.studies.shapes import Shape, shape
+
+METHODS = ("des", "des-mg", "des-mr", "fed-zo-gd", "fed-zo-sgd", "zo-signsgd", "es-csa")
+PROBLEMS = ("lr", "nsvm", "lsvm")
+STEP_SIZES = (0.1, 1.0, 10.0)
+MOMENTA = (0.0, 0.2, 0.4, 0.6, 0.8)
+BATCH_SIZES = (100, 500, 1000, 1500, 2000)
+ITEMS = ("curves", "alpha", "momentum", "batch")
+
+#: Table 1, and news20 beside it: where a file is not at hand, the twin of the same shape stands in.
+DATA = ("ijcnn1", "SUSY", "covtype", "mnist", "real-sim", "rcv1", "news20")
+TWIN = {"SUSY": "susy-like", "real-sim": "real-sim-like", "rcv1": "rcv1-like"}
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much of the paper's effort is made. ``rows`` caps the rows of every data set.
+
+    ``low`` and ``high`` are (K, E) for n <= 100 and for n > 100.
+    """
+
+    runs: int
+    low: tuple[int, float]
+    high: tuple[int, float]
+    rows: int | None = None
+    batch_divisor: int = 1
+    data: tuple[str, ...] = DATA
+
+
+SCALES = {
+    "smoke": Scale(2, (10, 60), (10, 60), 1000, 20, ("susy-like", "real-sim-like")),
+    "small": Scale(5, (100, 1250), (50, 625), 10_000, 2),
+    "full": Scale(8, (100, 1000), (500, 5000)),
+}
+
+
+def default_data(scale: str, at_hand: Sequence[str]) -> list[str]:
+    """The scale's data sets that are at hand, and twins for the others that have one."""
+    names = (name if name in at_hand else TWIN.get(name) for name in SCALES[scale].data)
+    return [name for name in names if name is not None]
+
+
+def items(
+    scale: str, data: Sequence[str], rows: int | None = None, data_dir: str | None = None
+) -> dict[str, list[Case]]:
+    """The cases of every item on these data sets; ``rows`` caps them further."""
+    chosen = SCALES[scale]
+    curves: list[Case] = []
+    momentum: list[Case] = []
+    batch: list[Case] = []
+    for name, run, problem in product(data, range(chosen.runs), PROBLEMS):
+        base = _base(shape(name, data_dir), name, problem, run, chosen, rows)
+        b = base.batch_size
+        curves += [
+            replace(base, method=method, step_size=alpha)
+            for method, alpha in product(METHODS, STEP_SIZES)
+        ]
+        momentum += [replace(base, momentum=beta) for beta in MOMENTA]
+        batch += [replace(base, batch_size=size * b // 1000) for size in BATCH_SIZES]
+    return {"curves": curves, "alpha": curves, "momentum": momentum, "batch": batch}
+
+
+def _base(known: Shape, name: str, problem: str, run: int, scale: Scale, rows: int | None) -> Case:
+    """des-mr with alpha = 1, which the items vary."""
+    cap = min(known.rows, scale.rows or known.rows, rows or known.rows)
+    iterations, budget = scale.low if known.n <= 100 else scale.high
+    return Case(
+        data=name, problem=problem, method="des-mr", step_size=1.0, run=run, iterations=iterations,
+        budget=budget, batch_size=1000 // scale.batch_divisor,
+        rows=None if cap == known.rows else cap,
+    )  # fmt: skip

@@ -1,0 +1,107 @@
+"""A study of one's own, described in a TOML file.
+
+Keys at the top hold for all items; an item, ``[items.NAME]``, adds to them or replaces them.
+Every setting may be one value or a list: the cases are all combinations.
+"""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Mapping, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from desopt.contract.errors import check_name
+from desopt.methods import METHODS
+from desopt.objectives import LOSSES
+from desopt.studies.cases import FIELDS, Case
+
+#: Keys that are lists of the values of a field of ``Case``, and the fields.
+_LISTS = {"data": "data", "problems": "problem", "methods": "method"}
+_GRIDS = tuple(name for name in FIELDS if name not in (*_LISTS.values(), "run", "digest"))
+_KEYS = (*_LISTS, *_GRIDS, "runs", "seeds")
+#: Cases of an item: what is asked for by a slip of the pen should not fill the memory.
+MOST = 1_000_000
+_DEFAULTS: Mapping[str, Any] = {"step_size": 1.0, "iterations": 100, "runs": 1}
+
+
+def read(path: Path) -> tuple[str, dict[str, list[Case]]]:
+    """The study's name and its items."""
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{path} is no plain file: give 'paper' or the path of a TOML file")
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ValueError(
+            f"there is no study {str(path)!r}: give 'paper' or the path of a TOML file"
+        ) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(f"{path} is not TOML: {error}") from None
+    try:
+        return _study(content, path.stem)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def _study(content: dict[str, Any], stem: str) -> tuple[str, dict[str, list[Case]]]:
+    name, items = content.pop("name", stem), content.pop("items", None)
+    if not isinstance(name, str) or not name:
+        raise TypeError(f"name must be a text, got {name!r}")
+    if items is None:
+        items = {name: {}}
+    if not isinstance(items, dict) or not all(isinstance(item, dict) for item in items.values()):
+        raise TypeError("items must be tables: [items.NAME], with the item's keys below it")
+    if not items or "" in items:
+        raise ValueError("items must have names: [items.NAME], with the item's keys below it")
+    for key in content:
+        check_name("key", key, ("name", "items", *_KEYS))
+    return name, {item: _cases(item, _merged(content, own)) for item, own in items.items()}
+
+
+def _merged(shared: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """An item's own keys go first; of two that exclude each other, its own as well."""
+    for key in own:
+        check_name("key", key, _KEYS)
+    merged = {**shared, **own}
+    for one, other in (("budget", "rounds"), ("runs", "seeds")):
+        for mine, theirs in ((one, other), (other, one)):
+            if mine in own and theirs not in own:
+                merged.pop(theirs, None)
+    return {**_DEFAULTS, **merged}
+
+
+def _cases(item: str, keys: dict[str, Any]) -> list[Case]:
+    seeds = _seeds(keys.pop("runs"), keys.pop("seeds", None))
+    grid = {_LISTS.get(key, key): _values(key, value) for key, value in keys.items()}
+    for key, field in _LISTS.items():
+        if field not in grid:
+            raise ValueError(f"{key} is missing; item {item!r} needs a list of them")
+    for method in grid["method"]:
+        check_name("method", method, METHODS)
+    for problem in grid["problem"]:
+        check_name("problem", problem, LOSSES)
+    count = math.prod(map(len, (seeds, *grid.values())))
+    if count > MOST:
+        raise ValueError(f"item {item!r} would have {count:,} cases, more than {MOST:,}")
+    combinations = product(seeds, *grid.values())
+    return [Case(run=run, **dict(zip(grid, rest, strict=True))) for run, *rest in combinations]
+
+
+def _values(key: str, value: Any) -> list[Any]:
+    values = value if isinstance(value, list) else [value]
+    if not values or any(isinstance(one, list | dict) for one in values):
+        raise ValueError(f"{key} must be a value or a list of values, got {value!r}")
+    if key in _LISTS and not all(isinstance(one, str) for one in values):
+        raise TypeError(f"{key} must be names, got {value!r}")
+    return values
+
+
+def _seeds(runs: Any, seeds: Any) -> Sequence[int]:
+    """Runs are numbered from 0, and the number is the seed, unless seeds are given."""
+    if seeds is not None:
+        return _values("seeds", seeds)
+    if isinstance(runs, bool) or not isinstance(runs, int) or runs < 1:
+        raise TypeError(f"runs must be a whole number of at least 1, got {runs!r}")
+    return range(runs)

@@ -1,0 +1,104 @@
+"""The main program of a process that runs cases: a line of JSON in, a line of JSON out."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+import threading
+from queue import SimpleQueue
+from typing import Any
+
+from desopt.studies.cases import Case, from_mapping
+from desopt.studies.execute import Split, execute, warm_up
+from desopt.studies.identity import digest
+
+
+class Desk:
+    """Runs cases one by one and keeps the last data set, and which methods are warm."""
+
+    def __init__(self, data_dir: str | None) -> None:
+        self._data_dir = data_dir
+        self._loaded: tuple[tuple[str, int | None, str | None], Split] | None = None
+        self._warm: set[tuple[type, str]] = set()
+
+    def run(self, case: Case) -> dict[str, Any]:
+        split = self._split(case)
+        kind = type(split.train.X), case.method
+        if kind not in self._warm:
+            warm_up(case, split)
+            self._warm.add(kind)
+        return execute(case, split)
+
+    def _split(self, case: Case) -> Split:
+        wanted = case.data, case.rows, case.digest
+        if self._loaded is None or self._loaded[0] != wanted:
+            self._loaded = None  # the old one goes before the new one comes
+            self._check(case)
+            split = Split.load(case.data, case.rows, self._data_dir)
+            self._check(case)  # it was not changed meanwhile either
+            self._loaded = wanted, split
+        return self._loaded[1]
+
+    def _check(self, case: Case) -> None:
+        """The study's digest and what is loaded must be of the same data."""
+        if case.digest not in (None, found := digest(case.data, self._data_dir)):
+            raise ValueError(
+                f"the data {case.data!r} have changed since the study began: their digest was "
+                f"{case.digest}, now it is {found}; give the command again to run on the new ones"
+            )
+
+
+def main(data_dir: str | None = None) -> None:
+    """Serve until the other side is gone, however it went: then stop in the middle."""
+    out = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # whatever prints, it is no answer
+    requests: SimpleQueue[str] = SimpleQueue()
+    threading.Thread(target=_listen, args=(requests,), daemon=True).start()
+    desk = Desk(data_dir)
+    _say(out, {"machine": machine()})
+    while True:
+        case = from_mapping(json.loads(requests.get()))
+        try:
+            reply = desk.run(case)
+        except Exception as error:
+            reply = {"error": f"{type(error).__name__}: {error}"}
+        _say(out, reply)
+
+
+def _listen(requests: SimpleQueue[str]) -> None:
+    for line in sys.stdin:
+        requests.put(line)
+    os._exit(0)
+
+
+def _say(out: Any, reply: dict[str, Any]) -> None:
+    out.write(json.dumps(reply) + "\n")
+    out.flush()
+
+
+def machine() -> str:
+    """Processor, cores, system and the libraries that decide speed, in one line."""
+    import numba
+    import numpy
+    import scipy
+
+    libraries = ((name.__name__, name.__version__) for name in (numpy, scipy, numba))
+    parts = (
+        _processor(),
+        f"{os.cpu_count()} cores",
+        f"{platform.system()} {platform.machine()}",
+        f"Python {platform.python_version()}",
+        *(f"{name} {version}" for name, version in libraries),
+    )
+    return ", ".join(parts)
+
+
+def _processor() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            names = [line.partition(":")[2].strip() for line in file if "model name" in line]
+    except OSError:
+        names = []
+    return names[0] if names else platform.processor() or platform.machine()

@@ -1,0 +1,183 @@
+"""Small runs of everything that is promised to have the same bits everywhere.
+
+``python tests/helpers/bits.py`` prints their digests as JSON, ``--write`` keeps them as the golden
+ones in ``tests/golden/runs.json``; ``--engine``, ``--variant`` and ``--only`` choose. Data and
+functions use +, -, * and / alone, on numbers that are exact: nothing but desopt decides a bit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import math
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+import desopt
+from desopt.contract import streams
+from desopt.contract.streams import Purpose, Stream
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "runs.json"
+LOSSES = ("lr", "nsvm", "lsvm")
+ROWS = 211
+SETTINGS: dict[str, Any] = {
+    "workers": 3, "rounds": 3, "iterations": 22, "batch_size": 53, "step_size": 0.5, "seed": 11,
+    "eval_every": 1, "progress": False, "regularization": 0.015625,
+}  # fmt: skip
+
+
+def _numbers(count: int, high: int, which: int) -> NDArray[np.int64]:
+    return streams.integers(Stream(99, which, 0, 0, Purpose.DATA), count, high)
+
+
+def _matrix(n: int, share: int, which: int) -> NDArray[np.float64]:
+    """Multiples of 1/64 between -2 and 2; of 64 entries about ``share`` are not 0."""
+    values = (_numbers(ROWS * n, 257, which) - 128) / 64.0
+    kept = _numbers(ROWS * n, 64, which + 1) < share
+    return np.where(kept, values, 0.0).reshape(ROWS, n)
+
+
+def _labels(X: NDArray[np.float64], which: int) -> NDArray[np.float64]:
+    """Mostly the sign of a linear function, exactly computed."""
+    weights = _numbers(X.shape[1], 17, which) - 8.0
+    scores = [math.fsum(row * weights) for row in X]
+    return np.where(np.array(scores) > 0.0, 1.0, -1.0)
+
+
+def _data(n: int, share: int, which: int, sparse_rows: bool) -> tuple[Any, NDArray[np.float64]]:
+    X = _matrix(n, share, which)
+    return (sparse.csr_array(X) if sparse_rows else X), _labels(X, which + 2)
+
+
+#: Odd sizes, so that every loop has a remainder. The columns of ``csr`` are so sparse that steps
+#: touch few rows, those of ``csr-full`` so full that they touch many.
+LAYOUTS: dict[str, Callable[[], tuple[Any, NDArray[np.float64]]]] = {
+    "dense": lambda: _data(37, 64, 0, sparse_rows=False),
+    "csr": lambda: _data(301, 1, 10, sparse_rows=True),
+    "csr-full": lambda: _data(37, 32, 20, sparse_rows=True),
+}
+
+
+def rational(x: NDArray[np.float64], batch: tuple[Any, Any]) -> float:
+    """A loss with + - * / only: a^2 / (1 + a^2), a the residual of a row."""
+    X, y = batch
+    residuals = [math.fsum(row * x) - label for row, label in zip(X, y, strict=True)]
+    return math.fsum(a * a / (1.0 + a * a) for a in residuals) / len(residuals)
+
+
+def _as_given(X: Any) -> Any:
+    return X
+
+
+def _read_only(X: Any) -> Any:
+    parts = [X.data, X.indices, X.indptr] if sparse.issparse(X) else [X]
+    for part in parts:
+        part.flags.writeable = False
+    return X
+
+
+def _mapped(X: Any) -> Any:
+    """From files that are only mapped into memory."""
+
+    def mapped(array: Any) -> Any:
+        with tempfile.TemporaryDirectory() as folder:  # a map outlives its file's name
+            np.save(Path(folder) / "array.npy", array)
+            return np.load(Path(folder) / "array.npy", mmap_mode="r")
+
+    if not sparse.issparse(X):
+        return mapped(X)
+    parts = [mapped(part) for part in (X.data, X.indices, X.indptr)]
+    return sparse.csr_array(tuple(parts), shape=X.shape, copy=False)
+
+
+def _long_indices(X: Any) -> Any:
+    if sparse.issparse(X):
+        X.indices, X.indptr = X.indices.astype(np.int64), X.indptr.astype(np.int64)
+    return X
+
+
+def _column_order(X: Any) -> Any:
+    return X.tocsc() if sparse.issparse(X) else np.asfortranarray(X)
+
+
+VARIANTS: dict[str, Callable[[Any], Any]] = {
+    "as-given": _as_given,
+    "read-only": _read_only,
+    "mapped": _mapped,
+    "int64": _long_indices,
+    "column-order": _column_order,
+}
+
+
+def cases() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Name and arguments of every run; ``layout`` says which data."""
+    for method in desopt.METHODS:
+        for layout in LAYOUTS:
+            for loss in LOSSES:
+                yield f"{method} {layout} {loss}", {"fun": loss, "layout": layout, "method": method}
+        yield f"{method} dense callable", {"fun": rational, "layout": "dense", "method": method}
+    for rule in ("median", "trimmed-mean"):
+        yield (
+            f"des-mr csr-full lr {rule}",
+            {
+                "fun": "lr",
+                "layout": "csr-full",
+                "method": "des-mr",
+                "aggregate": rule,
+                "workers": 5,
+            },
+        )
+    yield (
+        "des-mg csr lr participation",
+        {"fun": "lr", "layout": "csr", "method": "des-mg", "participation": 0.6, "workers": 5},
+    )
+
+
+def run(variant: str = "as-given", **arguments: Any) -> desopt.Result:
+    """One run of ``cases``."""
+    layout, fun = arguments.pop("layout"), arguments.pop("fun")
+    X, y = LAYOUTS[layout]()
+    x0 = _numbers(X.shape[1], 65, 90) / 64.0 - 0.5
+    return desopt.minimize(fun, x0, (VARIANTS[variant](X), y), **(SETTINGS | arguments))
+
+
+def digest(result: desopt.Result) -> str:
+    """Of x, and of every loss in the history."""
+    losses = [result.initial_fun, *(row["loss"] for row in result.history)]
+    return " ".join(
+        hashlib.blake2b(np.asarray(values, "<f8").tobytes(), digest_size=8).hexdigest()
+        for values in (result.x, losses)
+    )
+
+
+def digests(engine: str, variant: str, only: str = "") -> dict[str, str]:
+    """Of all runs whose name has ``only`` in it."""
+    return {
+        name: digest(run(variant, engine=engine, **arguments))
+        for name, arguments in cases()
+        if only in name
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--engine", default="serial")
+    parser.add_argument("--variant", default="as-given", choices=VARIANTS)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--write", action="store_true", help="keep them as the golden ones")
+    given = parser.parse_args()
+    text = json.dumps(digests(given.engine, given.variant, given.only), indent=0)
+    if given.write:
+        GOLDEN.write_text(text + "\n")
+    print(text)
+
+
+if __name__ == "__main__":
+    main()

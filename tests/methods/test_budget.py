@@ -1,0 +1,222 @@
+"""``max_evaluations`` is never exceeded, and the last round is the same on every engine."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from test_oracle import K, M, T, dealt, distance, made_up, package, reference, tolerance
+
+import desopt
+from desopt.contract.types import Answer, Task
+from desopt.methods.base import Settings
+from desopt.methods.des import DESState
+from desopt.run import journal as journals
+from desopt.run.stopping import Status
+
+Floats = NDArray[np.float64]
+
+RANDOM = np.random.default_rng(1)
+X = RANDOM.standard_normal((60, 5))
+Y = np.where(X @ RANDOM.standard_normal(5) > 0, 1.0, -1.0)
+SMALL: dict[str, Any] = {
+    "workers": 3, "rounds": 500, "iterations": 10, "batch_size": 30, "population": 9, "seed": 4,
+    "step_size": 0.2, "engine": "serial", "eval_every": 1, "progress": False,
+}  # fmt: skip
+
+
+def squares(x: Floats, batch: Any) -> float:
+    return float(np.mean((batch[0] @ x - batch[1]) ** 2))
+
+
+def run(budget: int | None, fun: Any = "lr", **options: Any) -> desopt.Result:
+    given = SMALL | {"max_evaluations": budget} | options
+    return desopt.minimize(fun, np.zeros(5), (X, Y), **given)
+
+
+def asked(method: str) -> int:
+    return 1 if method == "es" else 3
+
+
+def cost(method: str) -> tuple[int, int]:
+    """(least, most) values of a worker's round: K = 10, lambda = 9, mu = 4."""
+    two_point = dict.fromkeys(("fed-zo-gd", "fed-zo-sgd", "zo-signsgd"), (2, 10))
+    return ({"es-csa": (5, 9)} | two_point).get(method, (2, 11))
+
+
+def assert_same(one: desopt.Result, other: desopt.Result) -> None:
+    assert one.x.tobytes() == other.x.tobytes()
+    for name in ("evaluations", "samples", "loss", "nans"):
+        np.testing.assert_array_equal(one.history[name], other.history[name])
+    assert (one.nfev, one.nit, one.status) == (other.nfev, other.nit, other.status)
+
+
+@pytest.mark.parametrize("method", desopt.METHODS)
+@given(budget=st.integers(1, 120), fun=st.sampled_from(["lr", squares]))
+@settings(max_examples=25, deadline=None)
+def test_never_exceeded_and_no_more_left_than_need_be(method: str, budget: int, fun: Any) -> None:
+    calls = 0
+
+    def counted(x: Floats, batch: Any) -> float:
+        nonlocal calls
+        calls += 1
+        return squares(x, batch)
+
+    python = fun is squares
+    result = run(budget, counted if python else fun, method=method, eval_every=0)
+    workers, (least, most) = asked(method), cost(method)
+    assert result.status == Status.EVALUATIONS
+    assert result.nfev <= budget
+    if python:
+        assert calls == result.nfev
+    full, rest = divmod(budget, workers * most)
+    shortened = rest // workers >= least
+    assert result.nit == full + shortened
+    two_point = most == 10
+    used = rest // workers // (1 + two_point) * (1 + two_point) if shortened else 0
+    assert result.nfev == workers * (full * most + used)
+    assert f"max_evaluations {budget} spent" in result.message
+    left = budget - result.nfev
+    assert (f" but for {left}, too few for a round of {workers} " in result.message) is (left > 0)
+    whole = run(None, fun, method=method, rounds=full + 1, eval_every=0)
+    np.testing.assert_array_equal(
+        whole.history["evaluations"][:full], result.history["evaluations"][:full]
+    )
+
+
+@pytest.mark.parametrize("fun", ["lr", squares], ids=["compiled", "python"])
+@pytest.mark.parametrize("method", desopt.METHODS)
+def test_same_bits_on_every_engine(method: str, fun: Any, tmp_path: Path) -> None:
+    """The second round is shortened: by 3 values a worker, and 2 are left for three workers."""
+    workers, (_, most) = asked(method), cost(method)
+    budget = workers * (2 * most - 3) + 2 * (workers > 1)
+    options = {"method": method, "seed": 11}
+    engines = {"serial": None, "threads": 2}
+    if fun is squares:  # compiled or not, a process is asked in the same words
+        engines["processes"] = 1
+    runs = {
+        name: run(budget, fun, engine=name, jobs=jobs, journal=tmp_path / name, **options)
+        for name, jobs in engines.items()
+    }
+    serial = runs["serial"]
+    assert serial.nit == 2
+    assert serial.nfev == workers * (2 * most - 3 - (most == 10))
+    for rounds in (1, 2):
+        assert serial.x.tobytes() != run(None, fun, rounds=rounds, **options).x.tobytes()
+    payloads = [
+        [answer.payload for answers in journals.read(tmp_path / name).answers for answer in answers]
+        for name in runs
+    ]
+    assert all(each == payloads[0] for each in payloads)
+    for name, result in runs.items():
+        assert_same(result, serial)
+        assert desopt.replay(tmp_path / name).tobytes() == serial.x.tobytes()
+
+
+@pytest.mark.parametrize("method", desopt.METHODS)
+def test_oracle(method: str) -> None:
+    """The last of the T rounds has 7 iterations, estimates or members (of more)."""
+    problem, x0, last = dealt("lr", *made_up("dense")), np.zeros(12), 7
+    values = {"es-csa": 11, "es": K + 1, **dict.fromkeys(("des", "des-mg", "des-mr"), K + 1)}
+    ended = {"es-csa": last}.get(method, last + 1 if method in values else 2 * last)
+    workers = 1 if method == "es" else M
+    budget = workers * ((T - 1) * values.get(method, K) + ended)
+    x, _ = reference(method, problem, x0, last=last)
+    whole, _ = reference(method, problem, x0)
+    assert distance(whole, x) > 1e-4
+    result = package(method, problem, x0, rounds=99, max_evaluations=budget)
+    assert (result.nit, result.nfev) == (T, budget)
+    assert distance(result.x, x) <= tolerance(method, problem, x)
+
+
+@pytest.mark.parametrize("participation", [1.0, 0.4])
+@pytest.mark.parametrize("method", desopt.METHODS)
+def test_resume_with_the_same_and_with_a_larger_budget(
+    method: str, participation: float, tmp_path: Path
+) -> None:
+    path, options = tmp_path / "j", {"method": method, "participation": participation}
+    workers = 1 if participation < 1 or method == "es" else 3
+    most = cost(method)[1]
+    budget = workers * (3 * most - 2)
+    result = run(budget, journal=path, **options)
+    assert result.nit == 3
+    assert result.nfev <= budget
+    points: list[Floats] = []
+    again = run(budget, journal=path, callbacks=[lambda row: points.append(row.x)], **options)
+    assert_same(again, result)
+    assert not points, "nothing was left to do"
+    # As if it had been stopped after the second round: the third is shortened again.
+    cut = tmp_path / "cut"
+    data = path.read_bytes()
+    cut.write_bytes(data[: data.rindex(b"\xd5\x9eR")])
+    assert_same(run(budget, journal=cut, **options), result)
+    assert cut.read_bytes()[:-8].endswith(data[-20:-8])
+    # More: the rounds go on after the short one, and end by the new budget.
+    more = run(budget + 2 * workers * most + workers * (most - 1), journal=path, **options)
+    spent = np.diff(more.history["evaluations"], prepend=0)
+    assert spent.tolist()[:3] == np.diff(result.history["evaluations"], prepend=0).tolist()
+    assert spent[3] == spent[4] == workers * most
+    assert more.nit == 6
+    assert more.nfev <= budget + 2 * workers * most + workers * (most - 1)
+    assert desopt.replay(path).tobytes() == more.x.tobytes()
+    assert desopt.replay(path, round=3).tobytes() == result.x.tobytes()
+
+
+def test_too_few_for_any_round(tmp_path: Path) -> None:
+    result = run(5, journal=tmp_path / "j")
+    assert (result.nit, result.nfev, result.status) == (0, 0, Status.EVALUATIONS)
+    assert "max_evaluations 5 spent but for 5, too few for a round of 3 workers" in result.message
+    assert result.x.tolist() == [0.0] * 5
+    assert not list(tmp_path.iterdir())
+
+
+def test_rounds_that_end_with_the_budget_are_done() -> None:
+    assert run(66, rounds=2).status == Status.EVALUATIONS
+    assert run(67, rounds=2).status == Status.ROUNDS
+
+
+class Own(Settings):
+    """A method that says nothing of its cost: as before, the round that spends it is the last."""
+
+    def init(self, x0: Floats) -> DESState:
+        return DESState(0, x0, x0)
+
+    def plan(self, state: DESState) -> Task:
+        return Task(state.round, state.x)
+
+    def work(self, task: Task, local: Any, worker: int) -> Answer:
+        assert task.limit is None
+        return Answer(worker, b"", evaluations=7)
+
+    def merge(self, state: DESState, answers: Any) -> DESState:
+        return DESState(state.round + 1, state.x, state.m)
+
+
+def test_a_method_without_cost() -> None:
+    result = run(50, method=Own(name="own"))
+    assert (result.nit, result.nfev) == (3, 63)
+
+
+@pytest.mark.parametrize("limit", [-5, 0, 1, 2, 10**6])
+@pytest.mark.parametrize("method", desopt.METHODS)
+def test_any_limit_is_safe(method: str, limit: int) -> None:
+    """A worker may be told anything: it makes one iteration at least and K at most."""
+    from desopt.data import as_shards
+    from desopt.engines import Job
+    from desopt.objectives import LinearModel
+
+    model = LinearModel("lr")
+    algorithm: Any = desopt.METHODS[method].make(method, SMALL | {"mixture": 8, "momentum": 0.5,
+                                                                  "radius": 1e-6})  # fmt: skip
+    job = Job(algorithm, model, model.prepare(as_shards((X, Y), 1, 4)), 5, 4, 5)
+    state = algorithm.init(np.zeros(5))
+    plan = algorithm.plan(state)
+    answer = job.work(Task(plan.round, plan.x, plan.scalars, limit), 0)
+    assert 1 <= answer.evaluations <= algorithm.cost[1]
+    assert len(answer.payload) == algorithm.form.size
+    bare: Callable[[Answer], Any] = lambda a: algorithm.merge(state, [a]).x.tobytes()  # noqa: E731
+    assert bare(answer) == bare(answer.bare())

@@ -1,0 +1,318 @@
+"""Every method against the oracle: the same accept decisions, and x to 1e-12.
+
+Tolerances are relative to max(1, |x|). 1e-12 is for the order in which numbers are added; it
+holds wherever values of f are only compared. The two Fed-ZO methods divide differences of
+values by 2 mu, which makes rounding of the values visible in x: see ``fed_zo_tolerance``.
+"""
+
+import functools
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from helpers import oracle, real_sets
+from numpy.typing import NDArray
+from scipy import sparse
+
+import desopt
+from desopt.data import partition
+from desopt.run import journal
+
+Vector = NDArray[np.float64]
+
+EXACT = 1e-12
+T, M, K, B = 4, 3, 20, 30
+LAM = 1e-6
+SAMPLER_OF = {"des": "gaussian", "des-mg": "mixture-gaussian", "des-mr": "mixture-rademacher"}
+# Such that a good part of the steps is accepted and the zeroth-order methods do not diverge.
+STEP = {"fed-zo-gd": 0.1, "fed-zo-sgd": 0.05, "zo-signsgd": 0.02}
+
+
+class Problem(NamedTuple):
+    """What both sides are given. ``shards`` and ``whole`` hold labels -1 and +1."""
+
+    loss: str
+    data: Any
+    shards: list[oracle.Shard]
+    whole: oracle.Shard
+    lam: float = LAM
+    seed: int = 5
+
+
+def dealt(loss: str, X: Any, y: Vector, lam: float = LAM, seed: int = 5) -> Problem:
+    """One data set in memory, dealt to M workers."""
+    shards = [(X[rows], y[rows]) for rows in partition(X.shape[0], M, seed)]
+    return Problem(loss, (X, y), shards, (X, y), lam, seed)
+
+
+def made_up(layout: str, n: int = 12, rows: int = 200, density: float = 1 / 3) -> oracle.Shard:
+    """Noisy linear data; as CSR with most of the entries left out."""
+    random = np.random.default_rng(3)
+    X = random.standard_normal((rows, n))
+    y = np.where(X @ random.standard_normal(n) + random.standard_normal(rows) > 0, 1.0, -1.0)
+    if layout == "csr":
+        X = np.where(random.random(X.shape) < density, X, 0.0)
+    return (sparse.csr_array(X) if layout == "csr" else X), y
+
+
+def fun_of(problem: Problem) -> Callable[[Vector, oracle.Shard], float]:
+    """The oracle's own loss as a user's function."""
+    loss = oracle.loss_of(problem.loss, problem.lam)
+    return lambda x, batch: loss(x, *batch)
+
+
+def package(method: str, problem: Problem, x0: Vector, *, fun: Any = None, **options: Any) -> Any:
+    """Run the package; the objective is the built-in one unless ``fun`` is given."""
+    settings: dict[str, Any] = {
+        "workers": M, "rounds": T, "iterations": K, "batch_size": B, "momentum": 0.5,
+        "step_size": STEP.get(method, 0.5), "regularization": problem.lam, "seed": problem.seed,
+        "engine": "serial", "progress": False,
+    }  # fmt: skip
+    objective = problem.loss if fun is None else fun
+    return desopt.minimize(objective, x0, problem.data, method=method, **settings | options)
+
+
+def reference(
+    method: str, problem: Problem, x0: Vector, **change: Any
+) -> tuple[Vector, list[NDArray[np.bool_]] | None]:
+    """Run the oracle; accept decisions only where the method has them."""
+    loss = oracle.loss_of(problem.loss, problem.lam)
+    common: dict[str, Any] = {
+        "K": K, "T": T, "alpha": STEP.get(method, 0.5), "seed": problem.seed,
+    }  # fmt: skip
+    if method == "es":
+        return oracle.es(loss, problem.whole, x0, **common | change)
+    common["b"] = B
+    if method in SAMPLER_OF:
+        common |= {"beta": 0.5, "sampler": SAMPLER_OF[method]}
+        return oracle.des(loss, problem.shards, x0, **common | change)
+    if method == "es-csa":
+        return oracle.es_csa(loss, problem.shards, x0, **common | change), None
+    run = {
+        "fed-zo-gd": oracle.fed_zo_gd,
+        "fed-zo-sgd": oracle.fed_zo_sgd,
+        "zo-signsgd": oracle.zo_signsgd,
+    }[method]
+    return run(loss, problem.shards, x0, **{"mu": 1e-6} | common | change), None
+
+
+def decisions(path: Path, workers: int) -> list[NDArray[np.bool_]]:
+    """The accept decisions a journal holds: one bit per iteration, the first one lowest."""
+    rounds = journal.read(path).answers
+    return [
+        np.array([list(oracle.unpack(answers[i].payload, K)) for i in range(workers)])
+        for answers in rounds
+    ]
+
+
+def distance(x: Vector, expected: Vector) -> float:
+    return float(np.max(np.abs(x - expected) / np.maximum(1.0, np.abs(expected))))
+
+
+def fed_zo_tolerance(method: str, problem: Problem, x: Vector, mu: float) -> float:
+    """How far two right implementations of Fed-ZO are apart.
+
+    A mean of b values of F, each of an inner product of z terms, is made with some b + z + 10
+    roundings of relative size up to u = 2^-53 (10 for exp, log and tanh). They have random
+    signs, so the value is off by about u F_max sqrt(b + z + 10). A slope is the difference of
+    two values over 2 mu; the difference of two slopes has four such errors in it, together
+    sqrt(4) u F_max sqrt(b + z + 10) / (2 mu), which is 1e-9 for F_max = 1 and mu = 1e-6. Each
+    enters x times alpha_k u_k, again with random signs, and |u_kj| < 6.8, where the normal
+    numbers end. Five times that is allowed. Steps are short enough for later ones not to
+    amplify a difference.
+    """
+    X = problem.whole[0]
+    z = int(np.diff(X.indptr).max()) if sparse.issparse(X) else X.shape[1]
+    largest = 1.0 + float(np.abs(X @ x).max())  # of all three losses
+    slope = 2.0**-53 * largest * math.sqrt(B + z + 10) / mu
+    power = 2 if method == "fed-zo-gd" else 1  # squares of 1 / (k + 1) and 1 / sqrt(k + 1)
+    squares = sum((k + 1) ** -power / (t + 1) for k in range(K // 2) for t in range(T))
+    return 5 * 6.8 * slope * STEP[method] * math.sqrt(squares)
+
+
+def tolerance(method: str, problem: Problem, x: Vector) -> float:
+    if not method.startswith("fed-zo"):
+        return EXACT
+    limit = fed_zo_tolerance(method, problem, x, mu=1e-6)
+    assert EXACT < limit < 1e-7  # else the comparison would say little
+    return limit
+
+
+def compare(method: str, problem: Problem, x0: Vector, path: Path, *, fun: Any = None) -> None:
+    """Run both sides and compare decisions, the final point and its value."""
+    file = path / "run.journal"
+    result = package(method, problem, x0, fun=fun, journal=file)
+    x, masks = reference(method, problem, x0)
+    if masks is not None:
+        found = decisions(file, len(masks[0]))
+        assert len(found) == T
+        np.testing.assert_array_equal(found, masks)
+        assert 0 < np.mean(masks) < 1
+    assert np.max(np.abs(x - x0)) > 1e-3  # something happened
+    assert distance(result.x, x) <= tolerance(method, problem, x)
+    value = oracle.loss_of(problem.loss, problem.lam)(result.x, *problem.whole)
+    assert result.fun == pytest.approx(value, rel=1e-12, nan_ok=True)
+
+
+# --- made-up data ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("layout", ["dense", "csr"])
+@pytest.mark.parametrize("loss", oracle.LOSSES)
+@pytest.mark.parametrize("method", desopt.METHODS)
+def test_built_in_losses(method: str, loss: str, layout: str, tmp_path: Path) -> None:
+    compare(method, dealt(loss, *made_up(layout)), np.zeros(12), tmp_path)
+
+
+@pytest.mark.parametrize("layout", ["dense", "csr"])
+@pytest.mark.parametrize("loss", oracle.LOSSES)
+@pytest.mark.parametrize("method", desopt.METHODS)
+def test_python_callable(method: str, loss: str, layout: str, tmp_path: Path) -> None:
+    problem = dealt(loss, *made_up(layout))
+    compare(method, problem, np.linspace(-1, 1, 12), tmp_path, fun=fun_of(problem))
+
+
+def with_holes(x: Vector, X: Any, y: Vector, lam: float) -> float:
+    """Logistic regression without a value at 0 and in slices of the space."""
+    slices = {1: math.nan, 4: math.inf, 7: -math.inf}
+    hole = math.nan if not x.any() else slices.get(int(abs(x[3]) * 200) % 10)
+    return oracle.lr(x, X, y, lam) if hole is None else hole
+
+
+@pytest.mark.filterwarnings("ignore:fun returned NaN or infinity")
+@pytest.mark.parametrize("method", desopt.METHODS)
+def test_values_that_are_not_finite(
+    method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where a round begins at such a point: the first finite value is its parent's."""
+    monkeypatch.setitem(oracle.LOSSES, "holes", with_holes)
+    problem = dealt("holes", *made_up("dense"))
+    compare(method, problem, np.zeros(12), tmp_path, fun=fun_of(problem))
+
+
+@pytest.mark.parametrize("method", [name for name in desopt.METHODS if name != "es"])
+def test_unequal_shards(method: str, tmp_path: Path) -> None:
+    """Ready-made shards are used as they are; each worker counts the same in the mean."""
+    X, y = made_up("csr")
+    cuts = [slice(0, 7), slice(7, 60), slice(60, 200)]
+    shards = [(X[cut], y[cut]) for cut in cuts]
+    compare(method, Problem("lr", shards, shards, (X, y)), np.zeros(12), tmp_path)
+
+
+@pytest.mark.parametrize("method", ["fed-zo-gd", "fed-zo-sgd", "zo-signsgd"])
+@pytest.mark.parametrize("layout", ["dense", "csr"])
+@pytest.mark.parametrize("loss", ["lr", "nsvm"])
+def test_zeroth_order_methods_with_a_wide_radius(method: str, loss: str, layout: str) -> None:
+    """With mu = 0.3 rounding is not amplified, and 1e-12 holds for Fed-ZO too."""
+    problem, x0 = dealt(loss, *made_up(layout)), np.linspace(-1, 1, 12)
+    x, _ = reference(method, problem, x0, mu=0.3)
+    for fun in (None, fun_of(problem)):
+        result = package(method, problem, x0, fun=fun, radius=0.3)
+        assert distance(result.x, x) <= EXACT
+
+
+@pytest.mark.parametrize("method", SAMPLER_OF)
+def test_large_penalty(method: str, tmp_path: Path) -> None:
+    compare(method, dealt("lsvm", *made_up("csr"), lam=0.1), np.zeros(12), tmp_path)
+
+
+@pytest.mark.parametrize("method", ["des-mg", "des-mr"])
+@pytest.mark.parametrize("loss", oracle.LOSSES)
+def test_ties_are_accepted(method: str, loss: str, tmp_path: Path) -> None:
+    """Without a penalty, steps in columns that a minibatch does not have leave f as it was."""
+    problem, x0 = dealt(loss, *made_up("csr", n=300, density=0.005), lam=0.0), np.zeros(300)
+    values = []
+
+    def recorded(x: Vector, X: Any, y: Vector) -> float:
+        values.append(oracle.loss_of(loss, 0.0)(x, X, y))
+        return values[-1]
+
+    oracle.des(recorded, problem.shards, x0, sampler=SAMPLER_OF[method], K=K, b=B, T=T,
+               alpha=0.5, beta=0.5, seed=problem.seed)  # fmt: skip
+    assert sum(new == old for new, old in zip(values[::2], values[1::2], strict=True)) > 10
+    compare(method, problem, x0, tmp_path)
+
+
+@pytest.mark.parametrize("method", ["des-mg", "des-mr"])
+@pytest.mark.parametrize(("n", "size"), [(1, 3), (2, 8), (12, 1), (12, 20)])
+def test_coordinates_drawn_again_add_up(method: str, n: int, size: int) -> None:
+    problem, x0 = dealt("lr", *made_up("dense", n=n)), np.full(n, 0.5)
+    x, _ = reference(method, problem, x0, l=size)
+    for fun in (None, fun_of(problem)):
+        assert distance(package(method, problem, x0, fun=fun, mixture=size).x, x) <= EXACT
+
+
+@pytest.mark.parametrize("method", SAMPLER_OF)
+@pytest.mark.parametrize("momentum", [0.0, 0.25])
+def test_momentum(method: str, momentum: float) -> None:
+    problem, x0 = dealt("nsvm", *made_up("csr")), np.zeros(12)
+    x, _ = reference(method, problem, x0, beta=momentum)
+    other, _ = reference(method, problem, x0, beta=0.5)
+    assert distance(package(method, problem, x0, momentum=momentum).x, x) <= EXACT
+    assert distance(other, x) > 1e-3
+
+
+@pytest.mark.parametrize("seed", [0, 2**32 + 1, 2**64 - 1])
+@pytest.mark.parametrize("method", desopt.METHODS)
+def test_seeds(method: str, seed: int, tmp_path: Path) -> None:
+    compare(method, dealt("lr", *made_up("dense"), seed=seed), np.zeros(12), tmp_path)
+
+
+@pytest.mark.parametrize("labels", [(0, 1), (1, 2), (-3, 8), (False, True)])
+def test_labels_are_brought_to_signs(labels: tuple[Any, Any]) -> None:
+    """The smaller label becomes -1."""
+    X, y = made_up("dense")
+    problem = dealt("lr", X, y)
+    x, _ = reference("des-mr", problem, np.zeros(12))
+    given = np.where(y < 0, *labels)
+    result = package("des-mr", problem._replace(data=(X, given)), np.zeros(12))
+    assert distance(result.x, x) <= EXACT
+
+
+@pytest.mark.parametrize("layout", ["dense", "csr"])
+@pytest.mark.parametrize("loss", oracle.LOSSES)
+@pytest.mark.parametrize("scale", [1.0, 1e4, 1e6])
+def test_values_at_large_margins(loss: str, layout: str, scale: float) -> None:
+    problem, x0 = dealt(loss, *made_up(layout)), scale * np.linspace(-1, 1, 12)
+    result = package("des-mr", problem, x0, rounds=1)
+    value = oracle.loss_of(loss, LAM)(x0, *problem.whole)
+    assert math.isfinite(value)
+    assert result.initial_fun == pytest.approx(value, rel=1e-12)
+
+
+def test_population_of_es_csa() -> None:
+    """lambda = round(M K b / N) where that is the larger one: 3 * 20 * 30 / 100 = 18 > 11."""
+    problem = dealt("lr", *made_up("dense", rows=100))
+    x, _ = reference("es-csa", problem, np.zeros(12))
+    result = package("es-csa", problem, np.zeros(12))
+    assert distance(result.x, x) <= EXACT
+    assert distance(package("es-csa", problem, np.zeros(12), population=11).x, x) > 1e-3
+
+
+# --- real data -------------------------------------------------------------------------------
+
+
+real = functools.cache(real_sets.read)
+
+
+@pytest.mark.parametrize("layout", ["dense", "csr"])
+@pytest.mark.parametrize("loss", oracle.LOSSES)
+@pytest.mark.parametrize("method", desopt.METHODS)
+@pytest.mark.parametrize("name", ["cancer", *real_sets.there("heart_scale")])
+def test_small_sets(name: str, method: str, loss: str, layout: str, tmp_path: Path) -> None:
+    X, y = real(name)
+    problem = dealt(loss, X.toarray() if layout == "dense" else X, y)
+    compare(method, problem, np.zeros(X.shape[1]), tmp_path)
+
+
+@pytest.mark.parametrize("method", desopt.METHODS)
+@pytest.mark.parametrize(
+    "name", ["digits", "text", *real_sets.there("a9a", "rcv1_sample.bz2")]
+)  # fmt: skip
+def test_large_sparse_sets(name: str, method: str, tmp_path: Path) -> None:
+    X, y = real(name)
+    loss = "lr" if name in ("digits", "a9a") else "nsvm"
+    compare(method, dealt(loss, X, y), np.zeros(X.shape[1]), tmp_path)

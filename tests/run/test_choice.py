@@ -1,0 +1,237 @@
+"""Which engine ``auto`` takes, and how many threads a process may use."""
+
+import os
+import threading
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import desopt
+from desopt.contract.types import Answer, Step, Task
+from desopt.methods.des import DES
+from desopt.methods.samplers import Key, Sampler
+from desopt.objectives import LinearModel
+from desopt.system import parallel
+
+Vector = NDArray[np.float64]
+
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((60, 4))
+Y = np.sign(X @ RNG.standard_normal(4))
+
+
+def run(fun: Any = "lr", data: Any = (X, Y), **settings: Any) -> desopt.Result:
+    usual: dict[str, Any] = {
+        "workers": 3, "rounds": 2, "iterations": 5, "batch_size": 10, "progress": False, "jobs": 2,
+    }  # fmt: skip
+    return desopt.minimize(fun, np.zeros(4), data, **(usual | settings))
+
+
+# --- a function of the user's is never called by two threads at once ----------------------------
+
+
+class Alone:
+    """Notices whether two threads are in here at once, or any but the main thread."""
+
+    def __init__(self) -> None:
+        self.threads: set[int] = set()
+
+    def __call__(self, *_: Any) -> None:
+        self.threads.add(threading.get_ident())
+        time.sleep(0.002)
+
+
+alone = Alone()
+
+
+class OwnMethod(DES):
+    """Somebody's own, in Python, built on one of ours."""
+
+    def work(self, task: Task, local: Any, worker: int) -> Answer:
+        alone()
+        return super().work(task, local, worker)
+
+
+class OwnSampler(Sampler):
+    dense = True
+
+    def vector(self, key: Key, k: int, n: int) -> Step:
+        alone()
+        return None, np.full(n, 1.0)
+
+    def settings(self) -> dict[str, Any]:
+        return {"name": "own"}
+
+
+def draw_step(rng: np.random.Generator, n: int) -> Vector:
+    alone()
+    return rng.standard_normal(n)
+
+
+def load(worker: int) -> tuple[Vector, Vector]:
+    alone()
+    return X[worker::3], Y[worker::3]
+
+
+def draw(rng: np.random.Generator, b: int) -> tuple[Vector, Vector]:
+    alone()
+    rows = rng.integers(0, 60, b)
+    return X[rows], Y[rows]
+
+
+def least_squares(x: Vector, batch: Any) -> float:
+    alone()
+    return float(np.mean((batch[0] @ x - batch[1]) ** 2))
+
+
+OWN: dict[str, dict[str, Any]] = {
+    "fun": {"fun": least_squares},
+    "method": {"method": OwnMethod(iterations=5, sampler=DES().sampler)},
+    "sampler": {"sampler": draw_step, "method": "des"},
+    "sampler object": {"method": DES(iterations=5, sampler=OwnSampler())},
+    "loader": {"data": load},
+    "loaders": {"data": [lambda i=i: load(i) for i in range(3)]},
+    "draw": {"data": draw, "eval_every": 0},
+}
+
+
+@pytest.mark.parametrize("own", OWN)
+def test_auto_keeps_functions_of_the_user_out_of_threads(own: str) -> None:
+    alone.threads.clear()
+    result = run(**OWN[own], engine="auto")
+    assert result.engine == "serial"
+    assert alone.threads == {threading.get_ident()}, "the test sees where it is called"
+
+
+def test_auto_takes_threads_for_what_is_compiled() -> None:
+    assert run(engine="auto").engine == "threads"
+    assert run(engine="auto", data=[(X, Y)] * 3).engine == "threads"
+    assert run(engine="auto", method=DES(iterations=5)).engine == "threads"
+
+
+class Compiled(LinearModel):
+    """An objective of somebody's own that says it is compiled is believed."""
+
+
+def test_auto_believes_an_objective_that_says_it_is_compiled() -> None:
+    assert run(Compiled("lr", 1e-6), engine="auto").engine == "threads"
+
+
+# --- any algorithm object ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Still:
+    round: int
+    x: Vector
+
+
+class Barest:
+    """The contract's verbs and nothing else: takes -1 times the mean slope along ones."""
+
+    name = "barest"
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        self.seconds = seconds
+
+    def init(self, x0: Vector) -> Still:
+        return Still(0, x0)
+
+    def plan(self, state: Still) -> Task:
+        return Task(state.round, state.x)
+
+    def work(self, task: Task, local: Any, worker: int) -> Answer:
+        time.sleep(self.seconds)
+        f = local.minibatch(task.x, task.round)
+        slope = f.slope(np.ones(task.x.size), 1e-3)
+        return Answer(worker, np.float64(slope).tobytes(), f.evaluations, f.evaluations * f.rows)
+
+    def merge(self, state: Still, answers: Iterable[Answer]) -> Still:
+        slopes = [np.frombuffer(answer.payload, np.float64)[0] for answer in answers]
+        return Still(state.round + 1, state.x - 0.1 * np.mean(slopes))
+
+    def settings(self) -> dict[str, Any]:
+        return {"name": self.name}
+
+
+@pytest.mark.parametrize(("seconds", "engine"), [(0.0, "serial"), (0.05, "processes")])
+def test_auto_takes_any_algorithm_object(seconds: float, engine: str) -> None:
+    fun = OWN["fun"]["fun"]
+    rounds = 2 if engine == "serial" else 1000
+    settings = {"method": Barest(seconds), "rounds": rounds, "callbacks": [lambda row: True]}
+    result = run(fun, engine="auto", **settings)
+    assert result.engine == engine
+    assert "a worker takes" in result.message
+    assert result.x.tobytes() == run(fun, engine="serial", **settings).x.tobytes()
+
+
+# --- threads of a process ---------------------------------------------------------------------
+
+NAMES = (
+    "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS", "NUMEXPR_NUM_THREADS", "NUMBA_NUM_THREADS",
+)  # fmt: skip
+
+
+@pytest.fixture
+def untold(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    for name in NAMES:
+        monkeypatch.delenv(name, raising=False)
+    return monkeypatch
+
+
+@pytest.mark.parametrize(("processes", "share"), [(1, "6"), (2, "3"), (4, "1"), (9, "1")])
+def test_each_process_gets_its_share(
+    untold: pytest.MonkeyPatch, processes: int, share: str
+) -> None:
+    untold.setattr(parallel, "cores", lambda: 6)
+    assert parallel.thread_limits(processes) == dict.fromkeys(NAMES, share)
+
+
+def test_what_the_environment_says_is_left_alone(untold: pytest.MonkeyPatch) -> None:
+    untold.setenv("MKL_NUM_THREADS", "5")
+    untold.setenv("NUMBA_NUM_THREADS", "")
+    limits = parallel.thread_limits(2)
+    assert set(limits) == set(NAMES) - {"MKL_NUM_THREADS"}
+    untold.setenv("OMP_NUM_THREADS", "5")  # OpenBLAS and others look at it, too
+    assert set(parallel.thread_limits(2)) == {"VECLIB_MAXIMUM_THREADS", "NUMBA_NUM_THREADS"}
+
+
+def pools(folder: Path, **settings: Any) -> list[int]:
+    """The sizes of the pools of BLAS and OpenMP in each process of a run."""
+
+    def setup() -> None:
+        import numba
+        from threadpoolctl import threadpool_info  # type: ignore[import-untyped]
+
+        sizes = [pool["num_threads"] for pool in threadpool_info()]
+        assert sizes, "NumPy comes with a BLAS"
+        sizes.append(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
+        (folder / str(os.getpid())).write_text(" ".join(map(str, sizes)))
+
+    run(least_squares, setup=setup, engine="processes", eval_every=0, **settings)
+    return [int(size) for path in folder.iterdir() for size in path.read_text().split()]
+
+
+def test_libraries_in_a_process_use_its_share(untold: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pytest.importorskip("threadpoolctl")
+    found = pools(tmp_path, jobs=2)
+    share = max(1, parallel.cores() // 2)
+    assert len(found) >= 4
+    assert set(found) == {share}
+
+
+def test_libraries_in_a_process_obey_the_environment(
+    untold: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pytest.importorskip("threadpoolctl")
+    untold.setenv("OMP_NUM_THREADS", "3")
+    untold.setenv("NUMBA_NUM_THREADS", "3")
+    most = os.cpu_count() or 1  # OpenBLAS takes no more than there are
+    assert set(pools(tmp_path, jobs=2)) <= {3, min(3, most)}
