@@ -166,7 +166,7 @@ def test_equal_in_every_process(tmp_path: Path) -> None:
     """Whatever the seed of hashes is, and wherever the file lies."""
     code = (
         "import sys; sys.path.insert(0, sys.argv[1]); import user\n"
-        "from desopt.code_digest import code_digest\n"
+        "from desopt.run.code_digest import code_digest\n"
         "print(*[code_digest(getattr(user, name)) for name in ('f', 'g', 'cost')])"
     )
     found = set()

@@ -418,9 +418,14 @@ def test_how_it_is_run_is_not_configuration(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("module", "name", "value", "said"),
     [
-        ("desopt.loop", "STREAM_VERSION", 99, "stream is 1 in the journal and 99"),
-        ("desopt.loop", "__version__", "0.99.1", "desopt is '0.1' in the journal and '0.99'"),
-        ("desopt.journal", "FORMAT_VERSION", 99, "format is 2 in the journal and 99"),
+        ("desopt.run.minimize", "STREAM_VERSION", 99, "stream is 1 in the journal and 99"),
+        (
+            "desopt.run.minimize",
+            "__version__",
+            "0.99.1",
+            "desopt is '0.1' in the journal and '0.99'",
+        ),
+        ("desopt.run.journal", "FORMAT_VERSION", 99, "format is 2 in the journal and 99"),
     ],
 )
 def test_another_version_is_refused(

@@ -47,7 +47,7 @@ import re
 from pathlib import Path
 import numpy as np
 from numba import njit
-from desopt.jit import let_go_of_llvm
+from desopt.kernels.jit import let_go_of_llvm
 from desopt.kernels.steps import add_at
 
 def resident():

@@ -101,6 +101,6 @@ def form_of(algorithm: Algorithm) -> Form:
     if not isinstance(form, Form):
         raise TypeError(
             f"method {algorithm.name!r} has no form; to be sent, its answers need a property "
-            "form, a desopt.algorithms.base.Form"
+            "form, a desopt.contract.payload.Form"
         )
     return form

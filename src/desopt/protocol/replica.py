@@ -1,4 +1,4 @@
-"""A peer's side of the wire as plain logic; ``desopt.server`` is the other side."""
+"""A peer's side of the wire as plain logic; ``protocol.server`` is the other side."""
 
 from __future__ import annotations
 
@@ -184,7 +184,11 @@ def _check_sampler(sampler: Any, iterations: Any, limits: Limits) -> None:
 
 def _check_whole(name: str, value: Any, least: int, most: int) -> None:
     if type(value) is not int or not least <= value <= most:
-        _refuse(name, value, f"a whole number from {least} to {most}; see desopt.replica.Limits")
+        _refuse(
+            name,
+            value,
+            f"a whole number from {least} to {most}; see desopt.protocol.replica.Limits",
+        )
 
 
 def _is_real(value: Any) -> bool:

@@ -2,7 +2,7 @@
 
 A ``Server`` has the state and says to each peer what brings it to the current round: the
 answers of the rounds it has missed, or the state itself where that is smaller. A
-``desopt.replica.Replica`` is the peer's side: it keeps the state by the same merges, for one
+``protocol.replica.Replica`` is the peer's side: it keeps the state by the same merges, for one
 worker or several. A transport carries bytes between them. It may lose, repeat, delay and
 reorder them: whatever does not fit is refused, what is missing is asked for again, and the
 bits of x stay those of a serial run.

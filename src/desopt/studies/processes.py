@@ -12,7 +12,7 @@ from typing import Any
 from desopt.engines.processes.watched import Watched, python
 from desopt.studies.cases import Case
 
-_MAIN = "from desopt.experiments.worker import main; main(*sys.argv[1:])"
+_MAIN = "from desopt.studies.worker import main; main(*sys.argv[1:])"
 # One thread each: the cases are what runs in parallel.
 _ONE_THREAD = {
     f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL", "NUMBA", "VECLIB")

@@ -28,7 +28,7 @@ from desopt.engines.processes.watched import Watched, python, socket_pair
 from desopt.system.parallel import cores, thread_limits
 from desopt.system.terminal import warn
 
-_MAIN = "from desopt.engines.child import main; main(*map(int, sys.argv[1:]))"
+_MAIN = "from desopt.engines.processes.child import main; main(*map(int, sys.argv[1:]))"
 #: Seconds for a process to import the package and unpack the job.
 _START_LIMIT = 120.0
 

@@ -1,7 +1,7 @@
 """Workers spread over a Ray cluster, in actors that keep the state by themselves.
 
 An actor hosts a group of workers. In a round it is sent the last round's answers instead of x,
-and says its workers' answers: ``desopt.server`` and ``desopt.replica`` carried by Ray, so no
+and says its workers' answers: ``desopt.protocol`` carried by Ray, so no
 message grows with n. An actor that is lost, with its node or alone, is replaced by one that is
 sent the state and does the work again: same inputs, same bits.
 """
