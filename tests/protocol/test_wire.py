@@ -484,7 +484,7 @@ LARGE: dict[str, Any] = {
 @pytest.mark.parametrize("name", LARGE)
 def test_a_server_may_not_ask_for_more_than_the_limits(name: str) -> None:
     data = wire.pack_description(RUN, GOOD | LARGE[name])
-    with pytest.raises(WireError, match=rf"description: {name} is .*desopt\.replica\.Limits"):
+    with pytest.raises(WireError, match=rf"description: {name} is .*protocol\.replica\.Limits"):
         Replica.joining(data, limits=SMALL)
     raised = "draws" if name == "mixture" else name
     assert Replica.joining(data, limits=replace(SMALL, **{raised: 1000})).state is None
