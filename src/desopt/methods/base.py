@@ -77,6 +77,17 @@ class TwoPointSettings(Settings):
         return affordable(self.estimates, task.limit, each=2)
 
 
+@dataclass(frozen=True, kw_only=True)
+class ProblemSize:
+    """What a method may work out its defaults from: n, N (None: no rows), M, K and b."""
+
+    n: int
+    rows: int | None
+    workers: int
+    iterations: int
+    batch_size: int
+
+
 StateT = TypeVar("StateT", bound=Any)
 
 

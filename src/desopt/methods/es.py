@@ -30,6 +30,8 @@ class ESState:
 class ES(Settings):
     """Algorithm 1."""
 
+    single_worker = True
+
     name: str = "es"
     sampler: Sampler = field(default_factory=Gaussian)
 

@@ -35,7 +35,7 @@ from desopt.contract.streams import SERVER, Purpose, Stream
 from desopt.contract.types import Answer, FloatArray, Local, Task
 from desopt.kernels.portable import exp, log
 from desopt.kernels.steps import sum_of_squares, weighted_normals
-from desopt.methods.base import Settings, affordable, finite_or, unmoved
+from desopt.methods.base import ProblemSize, Settings, affordable, finite_or, unmoved
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,10 @@ class ESCSA(Settings):
         return np.array([w / total for w in raw])
 
 
-def default_population(workers: int, iterations: int, batch: int, rows: int | None, n: int) -> int:
-    """lambda = M K b / N, as many evaluations as a round of DES; at least 4 + floor(3 ln n)."""
-    least = 4 + math.floor(3.0 * log(n))
-    return least if rows is None else max(round(workers * iterations * batch / rows), least)
+def defaults(problem: ProblemSize) -> dict[str, int]:
+    """lambda = M K b / N, as many values of F as a round of DES; at least 4 + floor(3 ln n)."""
+    least = 4 + math.floor(3.0 * log(problem.n))
+    if problem.rows is None:
+        return {"population": least}
+    samples = problem.workers * problem.iterations * problem.batch_size
+    return {"population": max(round(samples / problem.rows), least)}
