@@ -35,7 +35,7 @@ def show(data_dir: DataDir = None, debug: Debug = False) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from desopt.data.sets import KNOWN, folders, lookup
+    from desopt.data.catalogue import CATALOGUE, folders, lookup
     from desopt.data.twins import TWINS
 
     table = Table(box=None, pad_edge=False)
@@ -43,7 +43,7 @@ def show(data_dir: DataDir = None, debug: Debug = False) -> None:
         table.add_column(
             column, justify="right" if column in ("N", "n", "density") else "left", no_wrap=True
         )
-    for name, known in KNOWN.items():
+    for name, known in CATALOGUE.items():
         place = lookup(name, data_dir)
         table.add_row(
             name, *_shape(known.rows, known.n, known.nonzeros / known.rows),
@@ -77,11 +77,11 @@ def fetch(
 
     NAME is one that `desopt data list` shows. A file that is there already is left alone.
     """
-    from desopt.data import fetch as fetching
+    from desopt.data import download
 
-    largest = fetching.LARGEST if max_bytes is None else max_bytes
-    path = fetching.fetch(name, data_dir=data_dir, url=url, sha256=sha256, largest=largest)
-    typer.echo(f"{path}\nsha256 {fetching.digest(path)}")
+    largest = download.LARGEST if max_bytes is None else max_bytes
+    path = download.fetch(name, data_dir=data_dir, url=url, sha256=sha256, largest=largest)
+    typer.echo(f"{path}\nsha256 {download.digest(path)}")
 
 
 def _shape(rows: int, n: int, nonzeros: float) -> tuple[str, str, str]:

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from desopt.contract.types import IndexArray
-from desopt.data.checks import parts
+from desopt.data.matrices import plain_arrays
 
 #: Bytes of a data set up to which it is copied.
 LIMIT = 1 << 30
@@ -34,7 +34,7 @@ ENOUGH_PASSES = 16.0
 
 def fits_in_memory(arrays: Iterable[Any]) -> bool:
     """Whether the arrays may be copied: in ordinary memory, and not too large for it."""
-    plain = [part for array in arrays for part in parts(array)]
+    plain = [part for array in arrays for part in plain_arrays(array)]
     size = sum(part.nbytes for part in plain)
     return size <= min(LIMIT, _memory() // 4) and not any(map(_is_mapped, plain))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from statistics import median
 
-from desopt.data.matrix import DENSE_FROM
+from desopt.data.matrices import DENSE_FROM
 from desopt.methods.registry import METHODS, Batches
 from desopt.studies.cases import Case
 from desopt.studies.execute import Length, length

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 
 from desopt.contract.streams import STREAM_VERSION
-from desopt.data import KNOWN, find
+from desopt.data import CATALOGUE, find
 from desopt.data.twins import TWINS, VERSION
 
 #: Digests of files that this process has read, and the state in which it found them.
@@ -26,9 +26,9 @@ def digest(name: str, data_dir: str | None = None) -> str:
     if name in TWINS:
         return _hex(f"{name} {TWINS[name]} {VERSION} {STREAM_VERSION}".encode())
     content = _content(find(name, data_dir).resolve())
-    if name not in KNOWN:
+    if name not in CATALOGUE:
         return content.hex()
-    known = KNOWN[name]
+    known = CATALOGUE[name]
     return _hex(content + f"{known.scaling} {known.above} {known.n}".encode())
 
 

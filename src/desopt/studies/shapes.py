@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from desopt.data.sets import KNOWN, load
+from desopt.data.catalogue import CATALOGUE, load
 from desopt.data.twins import TWINS
 
 
@@ -22,8 +22,8 @@ class Shape:
 @cache
 def shape(name: str, data_dir: str | None = None) -> Shape:
     """The published shape of a known set or twin; a file of the user's own is read."""
-    if name in KNOWN:
-        known = KNOWN[name]
+    if name in CATALOGUE:
+        known = CATALOGUE[name]
         return Shape(known.rows, known.n, known.nonzeros / known.rows)
     if name in TWINS:
         twin = TWINS[name]
