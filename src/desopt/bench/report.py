@@ -14,6 +14,7 @@ from rich.table import Table
 
 from desopt._version import __version__
 from desopt.bench import speed, system
+from desopt.objectives.losses import LOSSES
 from desopt.system.progress import Progress
 
 
@@ -32,9 +33,9 @@ def run(out: Path, quick: bool = False) -> dict[str, Any]:
             progress.advance()
     _speed_table(console, "Microseconds per local iteration, one thread", results["speed"], "numpy")
     results["losses"] = list(speed.measure_losses(seconds / 2))
-    _speed_table(
-        console, "nsvm and lsvm beside lr (noise of some per cent)", results["losses"], "lr"
-    )
+    first, *others = LOSSES
+    title = f"{', '.join(others)} against {first} (noise of some per cent)"
+    _speed_table(console, title, results["losses"], first)
     if not quick:
         results["scaling"] = speed.measure_scaling(seconds)
         _scaling_table(console, results["scaling"])

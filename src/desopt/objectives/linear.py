@@ -40,11 +40,9 @@ from desopt.kernels import linear as kernels
 from desopt.kernels import two_point
 from desopt.kernels.gaussian import search_gaussian, values_around
 from desopt.kernels.layouts import Csr, Dense
-from desopt.kernels.losses import LR, LSVM, NSVM
 from desopt.kernels.mixture import UNSEARCHED, search_mixture
 from desopt.objectives.base import PointFunction
-
-LOSSES = {"lr": LR, "nsvm": NSVM, "lsvm": LSVM}
+from desopt.objectives.losses import LOSSES
 
 
 class Table(Arrays):
@@ -138,12 +136,12 @@ class LinearModel:
     def form(self, arrays: tuple[Any, ...]) -> tuple[Dense | Csr, FloatArray, int, float]:
         """Data and loss as the kernels take them."""
         table = _table(arrays)
-        return table.layout, table[1], LOSSES[self.loss], self.penalty
+        return table.layout, table[1], LOSSES[self.loss].kind, self.penalty
 
     def score(self, shard: Rows, x: FloatArray) -> tuple[float, int]:
         """f on all rows of a shard, and the number of rows on the wrong side."""
         table = _table(shard.arrays).fits(shard.where, x)
-        model = LOSSES[self.loss], self.penalty
+        model = LOSSES[self.loss].kind, self.penalty
         value, errors = kernels.value_and_errors(
             table.layout, shard.numbers(), table[1], as_writeable(np.ascontiguousarray(x)), *model
         )
@@ -176,7 +174,7 @@ class LinearModel:
         slopes = np.empty(scale.size)
         keys = stream.of(Purpose.BATCH).key(), stream.of(Purpose.NORMAL).key()
         rows = table.layout, *shard.members, table[1], batch_size
-        rest = scale, LOSSES[self.loss], self.penalty, radius, slopes, *keys
+        rest = scale, LOSSES[self.loss].kind, self.penalty, radius, slopes, *keys
         if at is moved:
             nans = two_point.walk(*rows, at, *rest)
         else:
@@ -215,7 +213,7 @@ class LinearFunction(PointFunction):
         super().__init__(x, shard.size if picked is None else picked.size)
         self._table = _table(shard.arrays).fits(shard.where, x)
         self._shard, self._picked = shard, picked
-        self._model = LOSSES[model.loss], model.penalty
+        self._model = LOSSES[model.loss].kind, model.penalty
         self._moved: tuple[IndexArray, FloatArray, FloatArray] | None = None
 
     @cached_property

@@ -9,6 +9,7 @@ from typing import Any
 from desopt.contract.types import FloatArray
 from desopt.data import Rows, as_rows
 from desopt.objectives.linear import LinearModel
+from desopt.objectives.losses import LOSSES
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,6 @@ class Part:
     @cached_property
     def _rows(self) -> Rows:
         """The same, as a linear model takes it."""
-        (rows,) = LinearModel("lr").prepare([as_rows((self.X, self.y), "the data")])
+        (rows,) = LinearModel(next(iter(LOSSES))).prepare([as_rows((self.X, self.y), "the data")])
         assert isinstance(rows, Rows)
         return rows

@@ -12,15 +12,17 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from desopt.contract.types import FloatArray
+from desopt.objectives.losses import LOSSES
 from desopt.report import names
 from desopt.report.comparison import Comparison, compare
 from desopt.report.profiles import score
 from desopt.report.select import Series, Study, richest
 from desopt.report.verdicts import Claim, conclude, count, on_generated, tally, tuned
+from desopt.studies.paper import PROBLEMS
 
 DES = ("des", "des-mg", "des-mr")
 RIVALS = ("fed-zo-gd", "fed-zo-sgd", "zo-signsgd", "es-csa")
-CONVEX = ("lr", "lsvm")
+CONVEX = tuple(name for name in PROBLEMS if LOSSES[name].convex)
 BETAS = (0.0, 0.2, 0.4, 0.6, 0.8)
 
 #: Accuracies of the paper: of its step-size study, and the low and the high one of the others.

@@ -13,6 +13,7 @@ import numpy as np
 
 from desopt.contract.types import FloatArray
 from desopt.methods.registry import Look
+from desopt.objectives.losses import LOSSES
 from desopt.report import names, profiles
 from desopt.report.select import Series
 from desopt.studies.files import replacing
@@ -82,7 +83,7 @@ def curves(
     lines: Sequence[tuple[Series, Look]], rows: Sequence[str], metric: str, legend: Legend
 ) -> Figure:
     """A row of panels per data set, a column per problem, the legend above."""
-    problems = names.in_order({s.case.problem for s, _ in lines}, names.PROBLEMS)
+    problems = names.in_order({s.case.problem for s, _ in lines}, LOSSES)
     width = TEXT_WIDTH if len(problems) > 1 else COLUMN_WIDTH
     figure, grid = _figure(width, 1.6 * len(rows) + 0.5, len(rows), len(problems))
     for row, data in enumerate(rows):

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from desopt.methods.registry import COMPARED, METHODS, Look
+from desopt.objectives.losses import LOSSES
 from desopt.studies.text import short
 
-PROBLEMS = {"lr": "LR", "nsvm": "NSVM", "lsvm": "LSVM"}
 #: Rows of the paper's figures: rcv1, SUSY, mnist in the first, the others in the second.
 ROWS = (("rcv1", "susy", "mnist"), ("real-sim", "ijcnn1", "covtype"))
 DATA = tuple(name for row in ROWS for slot in row for name in (slot, f"{slot}-like"))
@@ -51,7 +51,7 @@ def method(name: str) -> str:
 
 
 def problem(name: str) -> str:
-    return PROBLEMS.get(name) or short(name)
+    return LOSSES[name].title if name in LOSSES else short(name)
 
 
 def data(name: str, generated: bool) -> str:

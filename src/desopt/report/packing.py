@@ -13,6 +13,7 @@ import numpy as np
 
 from desopt.contract.types import FloatArray
 from desopt.methods.registry import METHODS, Look
+from desopt.objectives.losses import LOSSES
 from desopt.report import names, profiles
 from desopt.report.comparison import compare
 from desopt.report.figures import own_look, step_look
@@ -32,7 +33,7 @@ def pack(study: Study) -> dict[str, Any]:
     columns: dict[tuple[int | None, ...], int] = {}
     generated = {s.case.data: s.generated for s in series.values()}
     sets = sorted(names.in_order(generated, names.DATA), key=generated.__getitem__)
-    problems = names.in_order((s.case.problem for s in series.values()), names.PROBLEMS)
+    problems = names.in_order((s.case.problem for s in series.values()), LOSSES)
     return {
         "axes": names.AXES,
         "metrics": names.METRICS,
