@@ -5,9 +5,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
 
-import mpmath
 import numpy as np
 import pytest
+from helpers import oracle
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -496,12 +496,6 @@ def test_shards_of_different_widths() -> None:
 
 # --- values ----------------------------------------------------------------------------------
 
-EXACT: dict[str, Callable[[Any], Any]] = {
-    "lr": lambda a: mpmath.log1p(mpmath.exp(-a)),
-    "nsvm": lambda a: 1 - mpmath.tanh(a),
-    "lsvm": lambda a: max(mpmath.mpf(0), 1 - a),
-}
-
 
 def model_value(loss: str, matrix: Any, y: Any, x: Floats, penalty: float = 0.0) -> float:
     model = LinearModel(loss, penalty)
@@ -518,16 +512,8 @@ def test_losses_at_all_margins(loss: str, layout: Callable[[Any], Any]) -> None:
     for a in margins:
         for sign in (-1.0, 1.0):  # the margin is y z'x
             found = model_value(loss, layout([[sign * a]]), [sign], np.ones(1))
-            with mpmath.workdps(80 if abs(a) <= 50 else 9000):  # 1 - tanh(a) cancels 2 a / ln 10
-                exact = float(EXACT[loss](mpmath.mpf(a))) if abs(a) <= 1e4 else limit_of(loss, a)
+            exact = float(oracle.exact_loss(loss, a))
             assert found == pytest.approx(exact, rel=1e-13, abs=1e-300), a
-
-
-def limit_of(loss: str, a: float) -> float:
-    """Far out there is nothing to compute."""
-    if a > 0:
-        return 0.0
-    return {"lr": -a, "nsvm": 2.0, "lsvm": 1.0 - a}[loss]
 
 
 @pytest.mark.parametrize("loss", LOSSES)

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers import oracle
 
 from desopt.methods.registry import COMPARED
 from desopt.objectives.scoring import Part
@@ -256,14 +257,8 @@ SHORT = replace(
 
 def plain(problem: str, part: Part, x: Any) -> tuple[float, float]:
     """The regularised loss and the share of wrong signs, in plain NumPy."""
-    margin = part.y * (part.X @ x)
-    loss = {
-        "lr": np.logaddexp(0.0, -margin),
-        "nsvm": 1.0 - np.tanh(margin),
-        "lsvm": np.maximum(0.0, 1.0 - margin),
-    }[problem]
     predicted = np.where(part.X @ x > 0, 1.0, -1.0)
-    return loss.mean() + 0.5e-6 * x @ x, np.mean(predicted != part.y)
+    return oracle.loss_of(problem, 1e-6)(x, part.X, part.y), np.mean(predicted != part.y)
 
 
 @pytest.mark.parametrize(
