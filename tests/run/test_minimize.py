@@ -21,9 +21,10 @@ from scipy import sparse
 
 import desopt
 from desopt.engines.serial import Serial
-from desopt.methods import DES
+from desopt.methods import DES, make
 from desopt.methods.samplers import Gaussian
 from desopt.objectives import LinearModel
+from desopt.protocol import wire
 from desopt.run.history import COLUMNS
 from desopt.run.stopping import Status
 
@@ -392,23 +393,20 @@ def test_a_function_without_data(method: str) -> None:
 
 @pytest.mark.parametrize("method", desopt.METHODS)
 def test_number_of_evaluations(method: str) -> None:
-    """What was really evaluated: des has the value at v_0 besides those of its K steps."""
+    """The declared ones, what was really evaluated, and what the history says are the same."""
     M, K, T, b, population = 3, 6, 4, 5, 7
     fun = Counted(fit)
     result = run(fun, data=X, method=method, workers=M, iterations=K, rounds=T, batch_size=b,
                  population=population, eval_every=0)  # fmt: skip
-    per_round = {"es": K + 1, "es-csa": M * population} | dict.fromkeys(TWO_POINT, M * K)
-    expected = per_round.get(method, M * (K + 1))
+    declared = make(method, {"iterations": K, "population": population})
+    workers = 1 if desopt.METHODS[method].single_worker else M
+    expected = workers * declared.cost.most
     assert result.nfev == fun.calls == T * expected
     assert result.history["evaluations"].tolist() == [t * expected for t in range(1, T + 1)]
-    rows = {"es": 40.0, "es-csa": 40 / M}.get(method, b)  # per value
+    rows = len(X) / workers if declared.cost.whole else b  # per value
     np.testing.assert_allclose(result.history["samples"], result.history["evaluations"] * rows)
-    payload = {"es-csa": 8 * population} | dict.fromkeys(TWO_POINT, 8 * K // 2)
-    workers = 1 if desopt.METHODS[method].single_worker else M
-    up = workers * payload.get(method, 1)
+    up = workers * (wire.OVERHEAD + declared.layout.size)
     assert result.history["bytes_up"].tolist() == [t * up for t in range(1, T + 1)]
-    down = [workers * (8 * 3 + t * up) for t in range(T)]  # x once, then the others' answers
-    assert result.history["bytes_down"].tolist() == down
 
 
 @pytest.mark.parametrize("layout", [np.array, sparse.csr_array], ids=["dense", "csr"])
