@@ -1,12 +1,7 @@
-"""The paper's three problems: linear models with a loss of the margin and an L2 penalty.
+"""Linear models: a loss of the margin and an L2 penalty (the paper's three problems).
 
-f(x) = (1/N) sum_i loss(y_i z_i^T x) + penalty/2 ||x||^2 with labels y_i = -1 or +1 and
-
-=====  ============================  ==================================
-lr     log(1 + exp(-a))              logistic regression
-nsvm   1 - tanh(a)                   non-convex support vector machine
-lsvm   max(0, 1 - a)                 linear support vector machine
-=====  ============================  ==================================
+f(x) = (1/N) sum_i loss(y_i z_i^T x) + penalty/2 ||x||^2 with labels y_i = -1 or +1. The losses
+are in ``desopt.objectives.losses``.
 """
 
 from __future__ import annotations
