@@ -252,11 +252,7 @@ def test_merge_takes_one_answer_at_a_time(method: str) -> None:
 
     def stream() -> Iterator[Answer]:
         for worker in range(count):
-            if method == "es-csa":
-                payload = algorithm.layout.encode(float64=np.full(5, worker * 1e-3))
-                yield Answer(worker, payload, point=np.ones(n))
-            else:
-                yield Answer(worker, b"", point=np.full(n, worker * 1e-3))
+            yield Answer(worker, algorithm.layout.encode(), point=np.full(n, worker * 1e-3))
 
     algorithm.merge(state, stream())  # compiles
     tracemalloc.start()
