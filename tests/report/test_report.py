@@ -10,6 +10,7 @@ import subprocess
 import sys
 import unicodedata
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -19,7 +20,8 @@ from helpers.fake_results import ENDS, case, curves, outcome, sweep, write
 from scipy.stats import spearmanr
 
 from desopt.cli.app import main
-from desopt.report import claims, drawing, figures, packing, page, select, tables, verdicts
+from desopt.data.sets import KNOWN
+from desopt.report import claims, drawing, figures, names, packing, page, select, tables, verdicts
 from desopt.report import write as writing
 from desopt.report.select import Study, read_study, summarise
 from desopt.studies import files
@@ -128,6 +130,21 @@ def test_the_papers_arrangement(study: Study) -> None:
     ]  # fmt: skip
     rows = figures.data_rows(["covtype", "susy-like", "rcv1", "rcv1-like", "ijcnn1", "a9a"])
     assert rows == [["rcv1", "susy-like"], ["ijcnn1", "covtype"], ["a9a", "rcv1-like"]]
+
+
+def test_a_figure_takes_the_papers_data_sets_or_their_twins() -> None:
+    slots = [name for row in names.ROWS for name in row]
+    assert set(slots) == {name for name, known in KNOWN.items() if known.in_paper}
+    for data in ("SUSY", "susy-like"):
+        every = one_item("curves", curves([data]))
+        both = replace(every, items={**every.items, "alpha": every.item("curves")})
+        plans = {plan.name: plan for plan in figures.planned(both)}
+        assert f"figure-4-step-size-{data}" in plans
+        titles = [axes.get_title() for axes in plans["figure-1-training-loss"].make().axes]
+        assert titles == [
+            f"{p}, {names.data(data, data != 'SUSY')}" for p in ("LR", "NSVM", "LSVM")
+        ]
+        assert not any(name.startswith("further") for name in plans)
 
 
 def test_a_figure_is_the_same_file_twice(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from desopt.report.claims import DELTA, HIGH, LOW, step_study
 from desopt.report.comparison import Comparison, compare
 from desopt.report.drawing import Profiles
 from desopt.report.select import Study, best_steps, richest, varying
+from desopt.studies.paper import TWIN
 from desopt.studies.text import distinct, file_name, short
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def data_rows(found: Iterable[str]) -> list[list[str]]:
 
 
 def _at_hand(name: str, present: set[str]) -> str | None:
-    return next((each for each in (name, f"{name}-like") if each in present), None)
+    return next((each for each in (name, TWIN.get(name)) if each in present), None)
 
 
 def _curve_plans(study: Study) -> list[Plan]:
@@ -110,7 +111,7 @@ def _step_plans(study: Study) -> list[Plan]:
         make = partial(drawing.profile_panels, [panel], legend, 3.3)
         plans.append(Plan("figure-3-profile-step-size", caption, make))
     found = {s.case.data for s in series}
-    if data := _at_hand("susy", found) or min(found, default=None):
+    if data := _at_hand("SUSY", found) or min(found, default=None):
         groups = richest([s for s in series if s.case.data == data], "method", "step_size")
         lines = [(s, step_look(k, steps)) for group in groups.values() for k, s in group.items()]
         caption = f"Training loss on {short(data)} with different initial step sizes"

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from desopt.methods.looks import LOOKS, Look
+from desopt.studies.paper import TWIN
 from desopt.studies.text import short
 
 METHODS = {
@@ -19,8 +20,9 @@ METHODS = {
 }
 PROBLEMS = {"lr": "LR", "nsvm": "NSVM", "lsvm": "LSVM"}
 #: Rows of the paper's figures: rcv1, SUSY, mnist in the first, the others in the second.
-ROWS = (("rcv1", "susy", "mnist"), ("real-sim", "ijcnn1", "covtype"))
-DATA = tuple(name for row in ROWS for slot in row for name in (slot, f"{slot}-like"))
+ROWS = (("rcv1", "SUSY", "mnist"), ("real-sim", "ijcnn1", "covtype"))
+#: The paper's order of data sets, each followed by its generated twin.
+DATA = tuple(name for row in ROWS for slot in row for name in (slot, TWIN.get(slot)) if name)
 SETTINGS = {
     "step_size": "\N{GREEK SMALL LETTER ALPHA}",
     "momentum": "β",
