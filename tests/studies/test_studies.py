@@ -16,17 +16,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from desopt.objectives.scoring import Part
+from desopt.objectives.scoring import LabelledRows
 from desopt.run.minimize import minimize
-from desopt.studies import costs, leases, paper, study, text, toml
+from desopt.studies import leases, output, paper, study, toml
 from desopt.studies.cases import Case
+from desopt.studies.console import case_list
+from desopt.studies.datasets import digest, digest_if_available
+from desopt.studies.estimates import Estimates, work
 from desopt.studies.execute import Split, due_rounds, execute, length
-from desopt.studies.identity import digest
 from desopt.studies.leases import Session
-from desopt.studies.runner import Status
-from desopt.studies.selection import distinct, select
+from desopt.studies.runner import RunStatus
 from desopt.studies.store import CURVE, FILE, Store
-from desopt.studies.worker import Desk
+from desopt.studies.study import distinct_cases, select_cases
+from desopt.studies.worker import CaseRunner
 
 CASE = Case(
     data="ijcnn1", problem="lr", method="des-mr", step_size=1, run=0, iterations=100, budget=1000
@@ -113,7 +115,7 @@ def test_full_is_the_paper() -> None:
     }  # fmt: skip
     assert items["alpha"] == items["curves"]
     # b = 1000 of the last item is a case of the first
-    assert len(distinct(items)) == 2 * (504 + 120 + 96)
+    assert len(distinct_cases(items)) == 2 * (504 + 120 + 96)
     settings = {(c.data, c.iterations, c.budget) for cases in items.values() for c in cases}
     assert settings == {("ijcnn1", 100, 1000.0), ("mnist", 500, 5000.0)}
     for case in items["curves"]:
@@ -145,7 +147,7 @@ def test_every_scale_has_all_items_and_methods() -> None:
     for scale in paper.SCALES:
         items = study.paper(scale).items
         assert set(items) == set(paper.ITEMS)
-        assert {case.method for case in items["curves"]} == set(paper.METHODS)
+        assert {case.method for case in items["curves"]} == set(paper.COMPARED)
 
 
 # Parts of a study.
@@ -153,16 +155,16 @@ def test_every_scale_has_all_items_and_methods() -> None:
 
 def test_only_selects_by_name() -> None:
     items = paper.items("full", ["ijcnn1", "covtype", "mnist"])
-    part = select(items, ["curves:ijcnn1,covtype:lr", "momentum:mnist"])
+    part = select_cases(items, ["curves:ijcnn1,covtype:lr", "momentum:mnist"])
     assert set(part) == {"curves", "momentum"}
     assert {(c.data, c.problem) for c in part["curves"]} == {("ijcnn1", "lr"), ("covtype", "lr")}
     assert {c.data for c in part["momentum"]} == {"mnist"}
-    assert select(items, []) == items
-    assert {c.method for c in select(items, ["des-mg"])["alpha"]} == {"des-mg"}
+    assert select_cases(items, []) == items
+    assert {c.method for c in select_cases(items, ["des-mg"])["alpha"]} == {"des-mg"}
     with pytest.raises(
         ValueError, match=r"unknown name in --only 'ijcnn': .*did you mean 'ijcnn1'"
     ):
-        select(items, ["curves:ijcnn"])
+        select_cases(items, ["curves:ijcnn"])
 
 
 # A study of one's own.
@@ -216,7 +218,7 @@ def test_an_item_replaces_what_is_shared(tmp_path: Path) -> None:
         (SMALL + "rounds = 3\nseeds = [1.5]", "run must be a whole number"),
         (SMALL + "rounds = true", "rounds must be a whole number"),
         (SMALL + "rounds = 3\nstep_size = inf", "step_size must be positive and finite"),
-        (SMALL.replace('"heart"', '""') + "rounds = 3", "data must be a text that is not empty"),
+        (SMALL.replace('"heart"', '""') + "rounds = 3", "data must be a non-empty text"),
         (SMALL + "rounds = 3\nname = 7", "name must be a text"),
         ("x = " + "[" * 9999, "is not TOML"),
     ],
@@ -232,7 +234,7 @@ def test_a_study_that_is_not_there(tmp_path: Path) -> None:
         toml.read(Path("papr"))
     os.mkfifo(tmp_path / "pipe.toml")
     for path in (tmp_path, tmp_path / "pipe.toml"):
-        with pytest.raises(ValueError, match="no plain file"):
+        with pytest.raises(ValueError, match="not a regular file"):
             toml.read(path)
 
 
@@ -245,7 +247,7 @@ def small_split(rows: int = 300, n: int = 6, scale: float = 1.0) -> Split:
     y = np.where(X @ rng.standard_normal(n) + rng.standard_normal(rows) > 0, 1.0, -1.0)
     facts = {"name": "d", "train_rows": 200, "test_rows": rows - 200, "n": n, "density": 1.0,
              "generated": 1, "origin": "drawn here"}  # fmt: skip
-    return Split(Part(X[:200], y[:200]), Part(X[200:], y[200:]), facts)
+    return Split(LabelledRows(X[:200], y[:200]), LabelledRows(X[200:], y[200:]), facts)
 
 
 SHORT = replace(
@@ -253,7 +255,7 @@ SHORT = replace(
 )
 
 
-def plain(problem: str, part: Part, x: Any) -> tuple[float, float]:
+def plain(problem: str, part: LabelledRows, x: Any) -> tuple[float, float]:
     """The regularised loss and the share of wrong signs, in plain NumPy."""
     margin = part.y * (part.X @ x)
     loss = {
@@ -400,9 +402,9 @@ def data_file(folder: Path, values: str) -> None:
 def pretend(chosen: study.Study, folder: Path, loss: float, data_dir: Path) -> None:
     """What ``study.run`` does, without the work."""
     where = str(data_dir)
-    chosen = chosen.on({name: study.digest_at_hand(name, where) for name in chosen.data})
+    chosen = chosen.with_digests({name: digest_if_available(name, where) for name in chosen.data})
     with Store.open(folder, create=True) as store:
-        store.define(chosen.items, study.Membership(chosen, where, chosen.data))
+        store.define(chosen.items, study.CurrentCases(chosen, where, chosen.data))
         session = Session(store)
         for case in chosen.cases:
             if session.claim(case) == "mine":
@@ -429,7 +431,7 @@ def test_results_of_other_data_are_others(tmp_path: Path) -> None:
     pretend(defined(tmp_path, runs=3), out, 0.25, tmp_path)
     assert {loss for _, _, loss in losses(out)} == {0.25}
     assert len(losses(out)) == 6 + 12
-    assert len(losses(out, everything=True)) == 18 + 12
+    assert len(losses(out, include_former=True)) == 18 + 12
     data_file(tmp_path, "123")  # back again: what was finished is
     pretend(defined(tmp_path), out, 9.0, tmp_path)
     assert losses(out) == before
@@ -441,13 +443,13 @@ def test_what_a_study_no_longer_has_is_not_shown(tmp_path: Path) -> None:
     pretend(defined(tmp_path), out, 0.5, tmp_path)
     fewer = defined(tmp_path, '["des"]', 1)
     # The CSV follows the file as it is, before anything is run again.
-    study.csv(fewer, out, str(tmp_path), everything=False)
+    study.export_csv(fewer, out, str(tmp_path), include_former=False)
     assert len((out / "cases.csv").read_text().splitlines()) == 1 + 3
-    study.csv(fewer, out, str(tmp_path), everything=True)
+    study.export_csv(fewer, out, str(tmp_path), include_former=True)
     assert len((out / "cases.csv").read_text().splitlines()) == 1 + 12
     pretend(fewer.only(["a"]), out, 9.0, tmp_path)  # a part is enough to see the whole
     assert losses(out) == [("a", "des", 0.5), *[("b", "des", 0.5)] * 2]
-    assert len(losses(out, everything=True)) == 12
+    assert len(losses(out, include_former=True)) == 12
     with Store.open(out) as store:
         assert [(i.name, i.cases, i.done) for i in store.items()] == [("a", 1, 1), ("b", 2, 2)]
         counted = "SELECT COUNT(DISTINCT case_id) AS n FROM {}"
@@ -469,7 +471,7 @@ def test_without_the_data_what_was_the_studys_still_is(tmp_path: Path) -> None:
     data_file(tmp_path, "123")
     pretend(defined(tmp_path), tmp_path, 0.5, tmp_path)
     (tmp_path / "mine.csv").unlink()
-    study.csv(defined(tmp_path), tmp_path, str(tmp_path), everything=False)
+    study.export_csv(defined(tmp_path), tmp_path, str(tmp_path), include_former=False)
     assert len((tmp_path / "cases.csv").read_text().splitlines()) == 1 + 12
 
 
@@ -492,8 +494,8 @@ def test_data_that_change_while_a_study_runs_are_refused(
 ) -> None:
     data_file(tmp_path, "123")
     known = {"mine.csv": digest("mine.csv", str(tmp_path))}
-    (case,) = defined(tmp_path, '["des"]', 1).on(known).items["a"]
-    desk = Desk(str(tmp_path))
+    (case,) = defined(tmp_path, '["des"]', 1).with_digests(known).items["a"]
+    runner = CaseRunner(str(tmp_path))
     load, values = Split.load, iter(("124", "123"))
 
     def change(*given: Any) -> Split:
@@ -504,7 +506,7 @@ def test_data_that_change_while_a_study_runs_are_refused(
     monkeypatch.setattr(Split, "load", change)
     for _ in range(2):  # it changes while it is loaded; then it is put back too late
         with pytest.raises(ValueError, match="have changed since the study began"):
-            desk.run(case)
+            runner.run(case)
 
 
 # Results of desopt 0.1.
@@ -528,13 +530,13 @@ def test_results_without_digests_are_shown_until_they_are_run_again(tmp_path: Pa
     digests = {"susy-like": "ab", "ijcnn1": "cd"}
     for chosen, shown in ((part, 480 + 40), (renewed, 480 + 40 + 40 - 120)):
         with Store.open(tmp_path, create=True) as store:
-            member = study.Membership(chosen, str(tmp_path), chosen.data)
+            member = study.CurrentCases(chosen, str(tmp_path), chosen.data)
             member._digest = digests.get  # type: ignore[assignment]
-            store.define(chosen.on(digests).items, member)
+            store.define(chosen.with_digests(digests).items, member)
             assert len(store.cases("batch")) == shown
-            assert store.finished() == 2880
+            assert store.result_count() == 2880
     with Store.open(tmp_path) as store:
-        assert len(store.read("batch", everything=True)) == 480
+        assert len(store.read("batch", include_former=True)) == 480
 
 
 def test_cases_without_digests_are_run_again_and_it_is_said(
@@ -544,8 +546,8 @@ def test_cases_without_digests_are_run_again_and_it_is_said(
     chosen = defined(tmp_path, '["des"]', 1)
     with Store.open(tmp_path, create=True) as store:
         store.add(chosen.items)
-    monkeypatch.setattr("desopt.studies.runner.run", lambda store, expected, *_: set(expected))
-    with pytest.warns(UserWarning, match="3 cases in .* do not say which data"):
+    monkeypatch.setattr("desopt.studies.runner.run", lambda store, cases, *_: set(cases))
+    with pytest.warns(UserWarning, match="3 cases in .* do not record which data"):
         run = study.run(chosen, tmp_path, 1, str(tmp_path))
     assert {case.digest for case in run} == {digest("mine.csv", str(tmp_path))}  # type: ignore[attr-defined]
 
@@ -558,7 +560,7 @@ def test_cases_without_digests_are_run_again_and_it_is_said(
     [
         ("UPDATE cases SET step_size = 'x'", "step_size must be a number, got 'x'"),
         ("UPDATE cases SET step_size = -1", "step_size must be positive"),
-        ("UPDATE cases SET data = x'ff00'", "data must be a text"),
+        ("UPDATE cases SET data = x'ff00'", "data must be a non-empty text"),
         ("UPDATE cases SET data = 'other'", "its settings are those of"),
         ("UPDATE cases SET rows = 3.5", "rows must be a whole number"),
         ("UPDATE results SET version = x'00'", "version is b"),
@@ -618,7 +620,7 @@ def test_a_full_disk_is_said_and_loses_nothing(tmp_path: Path) -> None:
         with pytest.raises(sqlite3.OperationalError, match="full: make room on the disk"):
             all(session.finish(case, "", reply) for case in cases)
         assert not store._connection.in_transaction
-        done = store.finished()
+        done = store.result_count()
         assert 0 < done < 400
         store.query("PRAGMA max_page_count = 100000")
         assert not session.finish(cases[done - 1], "", reply_of([0.5]))
@@ -645,17 +647,17 @@ def test_csv_holds_no_formula(tmp_path: Path) -> None:
 
 
 def test_names_become_files_and_lines() -> None:
-    assert text.file_name("first study") == "first-study"
+    assert output.file_name("first study") == "first-study"
     for name in ("../../etc/x", "/x", "a\0b", "...", "", "x" * 999, "\u65e5" * 999, "a:b|c\\d"):
-        found = text.file_name(name)
+        found = output.file_name(name)
         assert found == Path(found).name
-        assert 0 < len(found.encode()) <= text.FILED
+        assert 0 < len(found.encode()) <= output.MAX_FILE_NAME
         assert re.fullmatch(r"\w[\w.-]*", found)
-    assert list(text.distinct(["a", "A", "a-2", "a"])) == ["a", "A-2", "a-2-2", "a-3"]
-    assert text.short("a\x1b\n\u2028\ud800") == r"a\x1b\n\u2028\ud800"
-    long = {text.short("n" * count) for count in range(61, 99)}
+    assert list(output.unique_names(["a", "A", "a-2", "a"])) == ["a", "A-2", "a-2-2", "a-3"]
+    assert output.short("a\x1b\n\u2028\ud800") == r"a\x1b\n\u2028\ud800"
+    long = {output.short("n" * count) for count in range(61, 99)}
     assert len(long) == 38
-    assert max(map(len, long)) <= text.SHOWN
+    assert max(map(len, long)) <= output.MAX_SHOWN
 
 
 def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
@@ -684,7 +686,7 @@ def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
     (tmp_path / FILE).unlink()
     os.mkfifo(tmp_path / FILE)
     for create in (False, True):
-        with pytest.raises(ValueError, match="no plain file"):
+        with pytest.raises(ValueError, match="not a regular file"):
             Store.open(tmp_path, create)
 
 
@@ -692,13 +694,13 @@ def test_one_folder_holds_one_study(tmp_path: Path) -> None:
     with Store.open(tmp_path, create=True) as store:
         store.note("study", "paper small")
     other = study.paper("smoke")
-    with pytest.raises(ValueError, match="holds the study 'paper small', not 'paper smoke'"):
+    with pytest.raises(ValueError, match="contains the study 'paper small', not 'paper smoke'"):
         study.run(other, tmp_path, 1)
-    with pytest.raises(ValueError, match="holds the study 'paper small', not 'paper smoke'"):
-        study.csv(other, tmp_path, None, everything=True)
+    with pytest.raises(ValueError, match="contains the study 'paper small', not 'paper smoke'"):
+        study.export_csv(other, tmp_path, None, include_former=True)
 
 
-# Claims.
+# Leases.
 
 
 def gone() -> int:
@@ -788,7 +790,7 @@ def test_who_falls_silent_is_dead_whatever_its_clock_says(
 
 def test_machines_of_one_name_are_not_taken_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
     found = {"/proc/sys/kernel/random/boot_id": "one"}
-    monkeypatch.setattr(leases, "_text", lambda path: found.get(path, ""))
+    monkeypatch.setattr(leases, "_read_text", lambda path: found.get(path, ""))
     before = leases._identity(1)["host"]
     found["/proc/sys/kernel/random/boot_id"] = "two"
     assert leases._identity(1)["host"] != before
@@ -807,18 +809,53 @@ def test_failures_are_tried_again_only_where_asked(tmp_path: Path) -> None:
 # Times.
 
 
-def test_measured_times_correct_the_model(tmp_path: Path) -> None:
-    others = [replace(CASE, run=1), replace(CASE, run=1, problem="nsvm")]
-    with Store.open(tmp_path, create=True) as store:
-        store.add({"curves": [CASE]})
-        assert costs.estimates(store, others) == costs.estimates(None, others)
-        Session(store).finish(CASE, "", reply_of([1.0]))  # 1.7 seconds
-        assert costs.estimates(store, others) == pytest.approx(dict.fromkeys(others, 1.7))
+def test_a_time_is_unknown_until_one_was_measured(tmp_path: Path) -> None:
+    same = replace(CASE, run=1)
+    estimates = Estimates(None)
+    assert estimates.seconds(same) is None
+    assert estimates.total([]) == 0
+    estimates.learn(CASE, 1.7)
+    assert estimates.seconds(same) == pytest.approx(1.7)
+    double = replace(same, budget=2000.0)
+    assert work(double) == pytest.approx(2 * work(same), rel=0.1)
+    assert estimates.total([same, double]) == pytest.approx(1.7 + 3.4, rel=0.1)
+
+
+def test_times_are_those_of_similar_cases() -> None:
+    slow, elsewhere = replace(CASE, method="des"), replace(CASE, data="covtype")
+    estimates = Estimates(
+        None, [(CASE, 1.0), (replace(CASE, run=2), 3.0), (CASE, 2.0), (slow, 50.0)]
+    )
+    assert estimates.seconds(CASE) == pytest.approx(2.0)  # the median
+    assert estimates.seconds(slow) == pytest.approx(50.0)
+    same_method = 2.0 * work(elsewhere) / work(CASE)
+    assert estimates.seconds(elsewhere) == pytest.approx(same_method)
+    assert estimates.seconds(replace(CASE, method="es-csa")) is not None
+
+
+def test_the_list_says_what_it_does_not_know(tmp_path: Path) -> None:
+    data_file(tmp_path, "123")
+    chosen = defined(tmp_path)
+    text = "\n".join(case_list(chosen, None, 2, str(tmp_path)))
+    assert re.search(r"a +mine.csv +4 +0 +unknown", text)
+    assert "12 different cases, 12 to run; times are unknown until" in text
+    pretend(chosen.only(["a"]), tmp_path, 0.5, tmp_path)
+    on = chosen.with_digests({"mine.csv": digest("mine.csv", str(tmp_path))})
+    with Store.open(tmp_path) as store:
+        text = "\n".join(case_list(on, store, 2, str(tmp_path)))
+    assert re.search(r"b +mine.csv +8 +0 +14 s", text)  # eight cases of 1.7 seconds
+    assert "12 different cases, 8 to run: about 6.8 s with 2 at a time" in text
 
 
 def test_the_time_left_follows_the_speed_so_far() -> None:
-    status = Status({"a": 10.0, "b": 10.0, "c": 20.0}, total=3)
+    cases = [replace(CASE, run=run) for run in range(4)]
+    status = RunStatus({case.id: case for case in cases}, Estimates(None))
     assert status.seconds_left(1) is None
-    status.finished, status.spent, status.worth = {"a"}, 5.0, 10.0
+    status.finished = {cases[0].id}
+    status.estimates.learn(cases[0], 5.0)
     assert status.seconds_left(1) == pytest.approx(15.0)
     assert status.seconds_left(2) == pytest.approx(7.5)
+    status.running[cases[1].id] = cases[1], time.monotonic() - 2.0
+    left = status.seconds_left(1)
+    assert left is not None
+    assert 0 < left <= 13.0

@@ -1,13 +1,12 @@
-"""What people read: names of methods, problems, data sets and settings; the paper's order."""
+"""Display names of methods, problems, data sets and settings, and the paper's order of them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from desopt.methods.looks import LOOKS, Look
+from desopt.studies.output import short
 from desopt.studies.paper import TWIN
-from desopt.studies.text import short
 
 METHODS = {
     "des": "DES",
@@ -42,10 +41,11 @@ ITEMS = {
     "momentum": "Momentum",
     "batch": "Minibatch size",
 }
-AXES = {
+COSTS = {
     "rounds": "rounds",
     "evaluations": "function evaluations",
-    "bytes": "bytes sent, both ways",
+    "upload": "bytes sent by the workers",
+    "bytes": "bytes sent in both directions",
     "seconds": "seconds",
 }
 METRICS = {
@@ -80,7 +80,7 @@ def item(name: str) -> str:
 
 
 def setting(name: str, value: Any) -> str:
-    """``β = 0.2``; a method goes by its name alone."""
+    """``β = 0.2``; a method is shown by its name alone."""
     if name == "method":
         return method(value)
     number = "all" if value is None else f"{value:g}" if isinstance(value, float) else f"{value}"
@@ -92,11 +92,6 @@ def label(names: Sequence[str], values: Iterable[Any]) -> str:
 
 
 def in_order(found: Iterable[str], known: Iterable[str]) -> list[str]:
-    """Those that are known first, in their order; then the others by name."""
+    """The known names in their order, then the others alphabetically."""
     order = {name: place for place, name in enumerate(known)}
     return sorted(set(found), key=lambda name: (order.get(name, len(order)), name))
-
-
-def look(place: int) -> Look:
-    """For what is not a method: the same looks, in their order."""
-    return tuple(LOOKS.values())[place % len(LOOKS)]
