@@ -16,10 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from desopt.contract.payload import Cost, Layout
 
 FloatArray: TypeAlias = NDArray[np.float64]
 IndexArray: TypeAlias = NDArray[np.int64]
@@ -220,15 +223,21 @@ class Crew(Protocol):
 
 
 class Algorithm(Protocol):
-    """Hyper-parameters (a frozen dataclass) and four verbs.
+    """Hyper-parameters (a frozen dataclass), two declarations and four verbs.
 
-    It may also have ``cost``: the least values that a worker's round can do anything with, and
-    the most it computes. Then ``work`` keeps to ``Task.limit``, and ``max_evaluations`` is never
-    exceeded; without, a run ends after the round that spends it.
+    ``work`` keeps to ``Task.limit``, so that ``max_evaluations`` is never exceeded.
     """
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def layout(self) -> Layout:
+        """What every answer holds."""
+
+    @property
+    def cost(self) -> Cost:
+        """Function values that a worker's round takes."""
 
     def init(self, x0: FloatArray) -> Any:
         """The state before round 0."""

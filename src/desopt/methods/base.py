@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from desopt.contract.payload import Form, pack_bits, pack_scalars
+from desopt.contract.payload import Cost, Layout
 from desopt.contract.streams import MAX_ITERATIONS
 from desopt.contract.types import (
     Answer,
@@ -65,16 +65,27 @@ class TwoPointSettings(Settings):
         return self.iterations // 2
 
     @property
-    def form(self) -> Form:
-        return Form(scalars=self.estimates, each=2)
+    def layout(self) -> Layout:
+        return Layout(float64=self.estimates)
 
     @property
-    def cost(self) -> tuple[int, int]:
-        return 2, self.iterations
+    def cost(self) -> Cost:
+        return Cost(2, self.iterations)
 
     def affordable(self, task: Task) -> int:
         """The estimates of this round."""
         return affordable(self.estimates, task.limit, each=2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProblemSize:
+    """What a method may work out its defaults from: n, N (None: no rows), M, K and b."""
+
+    n: int
+    rows: int | None
+    workers: int
+    iterations: int
+    batch_size: int
 
 
 StateT = TypeVar("StateT", bound=Any)
@@ -107,7 +118,7 @@ def search_answer(
     accepted = sampler.search(f, alpha[:steps], key)
     return Answer(
         key.worker,
-        pack_bits(accepted, alpha.size),
+        Layout(bits=alpha.size).encode(accepted),
         evaluations=f.evaluations,
         samples=f.evaluations * f.rows,
         nans=f.nans,
@@ -119,5 +130,5 @@ def search_answer(
 def slopes_answer(worker: int, walked: Walked, point: FloatArray, count: int) -> Answer:
     """The answer of a worker that made two-point estimates: its slopes; 0 where it made none."""
     slopes, evaluations, samples, nans = walked
-    payload = pack_scalars(slopes).ljust(8 * count, b"\0")
+    payload = Layout(float64=count).encode(float64=slopes)
     return Answer(worker, payload, evaluations, samples, nans, point)

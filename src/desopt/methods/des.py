@@ -25,7 +25,7 @@ from itertools import chain
 import numpy as np
 
 from desopt.contract.errors import check_name
-from desopt.contract.payload import Form, pack_bits, packed_bits, unpack_bits
+from desopt.contract.payload import Cost, Layout
 from desopt.contract.types import Answer, Crew, FloatArray, Local, Task
 from desopt.kernels.steps import add_at, momentum_step
 from desopt.methods.aggregation import AGGREGATES, combine
@@ -86,7 +86,7 @@ class DES(Settings):
         evaluations = steps + 1
         for worker, (accepted, nans, change) in zip(workers, searches, strict=True):
             samples = evaluations * crew.batch_size
-            payload = pack_bits(accepted, alpha.size)
+            payload = self.layout.encode(accepted)
             yield Answer(worker, payload, evaluations, samples, nans, change=change)
 
     def merge(self, state: DESState, answers: Iterable[Answer]) -> DESState:
@@ -111,7 +111,7 @@ class DES(Settings):
             with np.errstate(over="ignore", invalid="ignore"):
                 total += answer.point - state.x
         else:
-            accepted = unpack_bits(answer, self.iterations)
+            accepted = self.layout.decode(answer).bits
             key = Key(self.seed, state.round, answer.worker)
             alpha = self.step_sizes(state.round)
             self.sampler.displace(total, state.x, alpha, accepted, key)
@@ -133,7 +133,7 @@ class DES(Settings):
                 yield from in_chunks(partial(self._with_changes, state), bare, at_once)
 
     def _with_changes(self, state: DESState, answers: list[Answer]) -> list[Answer]:
-        masks = packed_bits(answers, self.iterations)
+        masks = self.layout.packed_bits(answers)
         workers = np.array([answer.worker for answer in answers], np.int64)
         key = Key(self.seed, state.round, 0)
         alpha = self.step_sizes(state.round)
@@ -145,12 +145,12 @@ class DES(Settings):
         ]
 
     @property
-    def form(self) -> Form:
-        return Form(bits=self.iterations)
+    def layout(self) -> Layout:
+        return Layout(bits=self.iterations)
 
     @property
-    def cost(self) -> tuple[int, int]:
-        return 2, self.iterations + 1
+    def cost(self) -> Cost:
+        return Cost(2, self.iterations + 1)
 
     def step_sizes(self, t: int) -> FloatArray:
         """alpha_k^t for k = 0..K-1 (lines 4 and 8); sqrt is exact to the last bit, pow is not."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from desopt.contract.payload import Form, unpack_bits
+from desopt.contract.payload import Cost, Layout
 from desopt.contract.types import Answer, FloatArray, Local, Task
 from desopt.methods.base import Settings, finite_or, search_answer, unmoved
 from desopt.methods.samplers import Gaussian, Key, Sampler
@@ -29,6 +29,8 @@ class ESState:
 @dataclass(frozen=True, kw_only=True)
 class ES(Settings):
     """Algorithm 1."""
+
+    single_worker = True
 
     name: str = "es"
     sampler: Sampler = field(default_factory=Gaussian)
@@ -54,18 +56,18 @@ class ES(Settings):
             x = answer.point.copy()  # the engine may use it again
         else:
             x = state.x.copy()
-            accepted = unpack_bits(answer, self.iterations)
+            accepted = self.layout.decode(answer).bits
             key = Key(self.seed, state.round, answer.worker)
             self.sampler.replay(x, self.step_sizes(state.round), accepted, key)
         return ESState(state.round + 1, finite_or(x, state.x))
 
     @property
-    def form(self) -> Form:
-        return Form(bits=self.iterations, whole=True)
+    def layout(self) -> Layout:
+        return Layout(bits=self.iterations)
 
     @property
-    def cost(self) -> tuple[int, int]:
-        return 2, self.iterations + 1
+    def cost(self) -> Cost:
+        return Cost(2, self.iterations + 1, whole=True)
 
     def step_sizes(self, t: int) -> FloatArray:
         """Line 2: alpha_k = alpha_0 / sqrt(k+1), for the k of round t."""

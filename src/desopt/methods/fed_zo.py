@@ -24,7 +24,6 @@ from functools import partial
 import numpy as np
 
 from desopt.contract.errors import check_name
-from desopt.contract.payload import unpack_scalars
 from desopt.contract.streams import Purpose, Stream
 from desopt.contract.types import Answer, FloatArray, Local, Task, Walked
 from desopt.kernels.steps import replay_gaussian
@@ -84,7 +83,7 @@ class _FedZO(TwoPointSettings):
         v = answer.point
         if v is None:
             v = state.x.copy()
-            g = unpack_scalars(answer, self.estimates)
+            g = self.layout.decode(answer).float64
             stream = Stream(self.seed, state.round, answer.worker, 0, Purpose.NORMAL)
             replay_gaussian(v, -(self.step_sizes(state.round) * g), *stream.key())
         displacement = v - state.x

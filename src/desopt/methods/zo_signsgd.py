@@ -17,7 +17,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from desopt.contract.payload import unpack_scalars
 from desopt.contract.streams import Purpose, Stream
 from desopt.contract.types import Answer, FloatArray, Local, Task
 from desopt.kernels.steps import replay_gaussian
@@ -55,7 +54,7 @@ class ZOSignSGD(TwoPointSettings):
             vote = answer.point
             if vote is None:
                 total = np.zeros_like(state.x)
-                g = unpack_scalars(answer, self.estimates)
+                g = self.layout.decode(answer).float64
                 stream = Stream(self.seed, state.round, answer.worker, 0, Purpose.NORMAL)
                 replay_gaussian(total, g, *stream.key())
                 vote = _vote(total)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from desopt.contract.types import FloatArray
-from desopt.methods.looks import Look
+from desopt.methods.registry import Look
 from desopt.report import names, profiles, style
 from desopt.report.results import Series
 from desopt.studies.output import replacing

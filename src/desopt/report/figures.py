@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from desopt.methods.looks import Look
+from desopt.methods.registry import METHODS, Look
 from desopt.report import drawing, names, style
 from desopt.report.claims import DELTA, HIGH, LOW, step_study
 from desopt.report.drawing import Profiles
@@ -68,7 +68,7 @@ def _curve_plans(results: Results) -> list[PlannedFigure]:
     found = by_settings(results.item("curves"), "method", "step_size")
     series = best_steps([s for group in found.values() for s in group.values()])
     lines = [(s, style.method_look(s.case.method)) for s in series]
-    methods = names.in_order({s.case.method for s in series}, names.METHODS)
+    methods = names.in_order({s.case.method for s in series}, METHODS)
     legend = {names.method(m): style.method_look(m) for m in methods}
     plans = []
     for metric, title in names.METRICS.items():
@@ -94,10 +94,10 @@ def _step_plans(results: Results) -> list[PlannedFigure]:
     """Figures 3 and 4."""
     series = step_study(results)
     steps = sorted({s.case.step_size for s in series})
-    methods = names.in_order({s.case.method for s in series}, names.METHODS)
-    legend = {names.method(m): _solid(m) for m in methods}
+    methods = names.in_order({s.case.method for s in series}, METHODS)
+    legend = {names.method(m): style.method_look(m)._replace(dash="-") for m in methods}
     legend |= {
-        names.setting("step_size", a): (style.GREY, style.step_dash(a, steps), "") for a in steps
+        names.setting("step_size", a): Look(style.GREY, style.step_dash(a, steps), "") for a in steps
     }
     plans = []
     profile = compare(series, ("method", "step_size"), DELTA)
@@ -117,11 +117,6 @@ def _step_plans(results: Results) -> list[PlannedFigure]:
         make = partial(drawing.curves, lines, [data], "train_loss", legend)
         plans.append(PlannedFigure(f"figure-4-step-size-{file_name(data)}", caption, make))
     return plans
-
-
-def _solid(method: str) -> Look:
-    colour, _, marker = style.method_look(method)
-    return colour, "-", marker
 
 
 def _panel(

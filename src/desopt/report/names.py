@@ -5,18 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from desopt.methods.registry import METHODS
 from desopt.studies.output import short
 from desopt.studies.paper import TWIN
 
-METHODS = {
-    "des": "DES",
-    "des-mg": "DES-mG",
-    "des-mr": "DES-mR",
-    "fed-zo-gd": "Fed-ZO-GD",
-    "fed-zo-sgd": "Fed-ZO-SGD",
-    "zo-signsgd": "ZO-signSGD",
-    "es-csa": "ES-CSA",
-}
 PROBLEMS = {"lr": "LR", "nsvm": "NSVM", "lsvm": "LSVM"}
 #: Rows of the paper's figures: rcv1, SUSY, mnist in the first, the others in the second.
 ROWS = (("rcv1", "SUSY", "mnist"), ("real-sim", "ijcnn1", "covtype"))
@@ -58,7 +50,7 @@ GENERATED = "(generated)"
 
 
 def method(name: str) -> str:
-    return METHODS.get(name) or short(name)
+    return METHODS[name].title if name in METHODS else short(name)
 
 
 def problem(name: str) -> str:

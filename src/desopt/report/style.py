@@ -1,7 +1,6 @@
-"""The style of every plot: sizes, fonts, grid, and the colour, dash and marker of a line.
+"""The style of every plot: sizes, fonts, grid, and which line has which look.
 
-The colours are those of Okabe and Ito, distinct for most colour-blind readers. Dash and marker
-differ as well, so that a figure can be printed in grey.
+A method's look (colour, dash, marker) is part of its entry in the registry.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from desopt.methods.looks import LOOKS, Look
+from desopt.methods.registry import COMPARED, METHODS, Look
 
 TEXT_WIDTH, COLUMN_WIDTH = 7.16, 3.5  # inches, of the paper's journal
 SCREEN_SIZE = (10.0, 4.6)  # inches, of a plot that is looked at on a screen
@@ -75,12 +74,12 @@ def for_screen() -> Iterator[None]:
 
 
 def method_look(name: str) -> Look:
-    return LOOKS.get(name, numbered_look(0))
+    return METHODS[name].look if name in METHODS else numbered_look(0)
 
 
 def numbered_look(place: int) -> Look:
-    """For lines that are not methods: the same looks, in their order."""
-    return tuple(LOOKS.values())[place % len(LOOKS)]
+    """For lines that are not methods: the looks of the compared methods, in their order."""
+    return METHODS[COMPARED[place % len(COMPARED)]].look
 
 
 def step_dash(step: float, steps: Sequence[float]) -> str:
@@ -89,11 +88,10 @@ def step_dash(step: float, steps: Sequence[float]) -> str:
 
 def step_look(key: tuple[Any, ...], steps: Sequence[float]) -> Look:
     """Of a method with a step size, given as (method, step size)."""
-    colour, _, marker = method_look(key[0])
-    return colour, step_dash(key[1], steps), marker
+    return method_look(key[0])._replace(dash=step_dash(key[1], steps))
 
 
 def setting_look(compared: Sequence[str], key: tuple[Any, ...], place: int) -> Look:
     """The method's look if only methods are compared, else one by place."""
-    known = list(compared) == ["method"] and key[0] in LOOKS
-    return LOOKS[key[0]] if known else numbered_look(place)
+    known = list(compared) == ["method"] and key[0] in METHODS
+    return METHODS[key[0]].look if known else numbered_look(place)

@@ -13,7 +13,7 @@ import numpy as np
 from desopt.contract.errors import TheoryWarning
 from desopt.contract.types import FloatArray
 from desopt.data import load, partition, train_test
-from desopt.methods.es_csa import default_population
+from desopt.methods import METHODS, ProblemSize
 from desopt.objectives.scoring import LabelledRows
 from desopt.run.history import Row
 from desopt.run.minimize import minimize
@@ -36,24 +36,31 @@ class Length:
 
 
 def length(case: Case, rows: int, n: int) -> Length:
-    """T = E N / (M K b), at least 1; es-csa runs the generations that cost as many samples."""
-    workers = 1 if case.method == "es" else case.workers
-    samples = workers * case.iterations * case.batch_size
+    """T = E N / (M K b), at least 1; a population gets as many generations as cost the same."""
+    method = METHODS[case.method]
+    problem = ProblemSize(
+        n=n,
+        rows=rows,
+        workers=1 if method.single_worker else case.workers,
+        iterations=case.iterations,
+        batch_size=case.batch_size,
+    )
+    samples = problem.workers * case.iterations * case.batch_size
     rounds = case.rounds or case.budget * rows / samples  # type: ignore[operator]
-    if case.method != "es-csa":
+    population = method.derived(problem).get("population")
+    if population is None:
         return Length(max(1, round(rounds)), samples, 1.0, None)
-    population = default_population(case.workers, case.iterations, case.batch_size, rows, n)
     each = population * rows / samples
     return Length(max(1, round(rounds / each)), population * rows, each, population)
 
 
 def dealt(part: LabelledRows, case: Case) -> Any:
-    """The rows as ``minimize`` would deal them, but each worker's side by side.
+    """The rows partitioned as ``minimize`` does, with each worker's rows contiguous in memory.
 
-    The bits are the same, and minibatches of a large set take half the time, since they do
-    not come from all over the memory.
+    The bits are the same, but minibatches of a large set take half the time.
     """
-    if case.method == "es" or part.y.size < case.workers:  # the latter is refused there
+    single = METHODS[case.method].single_worker
+    if single or part.y.size < case.workers:  # too few rows: minimize refuses
         return part.X, part.y
     parts = partition(part.y.size, case.workers, case.seed)
     return [(part.X[rows], part.y[rows]) for rows in parts]

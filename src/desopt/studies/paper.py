@@ -18,10 +18,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
+from desopt.methods.registry import COMPARED
 from desopt.studies.cases import Case
 from desopt.studies.datasets import Dimensions, dimensions
 
-COMPARED = ("des", "des-mg", "des-mr", "fed-zo-gd", "fed-zo-sgd", "zo-signsgd", "es-csa")
 PROBLEMS = ("lr", "nsvm", "lsvm")
 STEP_SIZES = (0.1, 1.0, 10.0)
 MOMENTA = (0.0, 0.2, 0.4, 0.6, 0.8)
