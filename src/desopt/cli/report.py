@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -44,11 +43,9 @@ def report(
 
     The results are not changed. The page opens from disk and needs no network.
     """
-    from rich.console import Console
-    from rich.progress import Progress
-
     from desopt.report.results import read_results
     from desopt.report.write import FORMATS, write
+    from desopt.system.progress import Progress
 
     chosen = [name.strip() for name in formats.split(",") if name.strip()]
     if not chosen or not set(chosen) <= set(FORMATS):
@@ -56,12 +53,11 @@ def report(
             f"expected a comma-separated list of {', '.join(FORMATS)}, got {formats!r}",
             param_hint="--format",
         )
-    bar = Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
-    with bar:
-        task = bar.add_task("reading", total=None)
+    with Progress("reading") as progress:
 
         def show(name: str, of: int) -> None:
-            bar.update(task, description=name, total=of, advance=1)
+            progress.update(label=name, total=of)
+            progress.advance()
 
         results = read_results(folder, all_)
         written = write(results, out or _place(folder), chosen, show)

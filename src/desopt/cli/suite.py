@@ -123,12 +123,12 @@ def _csv(study: Study, folder: Path, data_dir: str | None, all_: bool) -> None:
 
 def _run(study: Study, folder: Path, jobs: int, data_dir: str | None, retry: bool) -> None:
     from desopt.studies import study as studies
-    from desopt.studies.console import ProgressDisplay
+    from desopt.studies.console import RunProgress
     from desopt.studies.output import printable
 
     try:
-        with ProgressDisplay(jobs) as display:
-            status = studies.run(study, folder, jobs, data_dir, retry, display)
+        with RunProgress(study.name, jobs) as progress:
+            status = studies.run(study, folder, jobs, data_dir, retry, progress)
     except KeyboardInterrupt:
         typer.echo("desopt: stopped; the same command continues", err=True)
         sys.exit(130)

@@ -105,6 +105,52 @@ def _loss_axis(axes: Axes, bottom: float, top: float) -> None:
     axes.yaxis.set_minor_formatter(NullFormatter())
 
 
+def against_costs(
+    series: Sequence[Series], costs: Sequence[str], reference: tuple[str, float], caption: str
+) -> Figure:
+    """Training loss of methods on one instance: one panel per cost, logarithmic axes.
+
+    ``reference``: label and height of a horizontal line.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=style.SCREEN_SIZE, layout="constrained")
+    panels = figure.subplots(1, len(costs), sharey=True)
+    for axes, cost in zip(panels, costs, strict=True):
+        _against_cost(axes, series, cost)
+        axes.axhline(reference[1], label=reference[0], **style.REFERENCE_LINE)
+        axes.set(xlabel=names.COSTS[cost])
+    panels[0].set_ylabel(names.METRICS["train_loss"])
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside right center", frameon=False, handlelength=2.6)
+    figure.suptitle(plain(caption), fontsize=11)
+    return figure
+
+
+def _against_cost(axes: Axes, series: Sequence[Series], cost: str) -> None:
+    for place, s in enumerate(series):
+        colour, dash, marker = style.method_look(s.case.method)
+        x, y = s.x[cost][1:], s.median("train_loss")[1:]  # round 0 has no place on a log axis
+        # Markers at equal distances on the logarithmic axis, shifted from curve to curve.
+        marks = np.unique(np.geomspace(1 + place % 3, len(x), 8).astype(int) - 1)[:-1]
+        axes.plot(
+            x, y, color=colour, linestyle=dash, marker=marker, markevery=list(marks),
+            label=names.method(s.case.method),
+        )  # fmt: skip
+    low = min(float(s.median("train_loss").min()) for s in series)
+    _loss_axis(axes, low, max(s.start for s in series))
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(_si)
+
+
+def _si(value: float, _place: float) -> str:
+    """``20k`` for 20,000."""
+    for power, prefix in ((6, "M"), (3, "k")):
+        if value >= 10**power:
+            return f"{value / 10**power:g}{prefix}"
+    return f"{value:g}"
+
+
 def profile_panels(panels: Sequence[Profiles], legend: Legend, height: float) -> Figure:
     """One panel per accuracy, stacked as in the paper."""
     figure, grid = _figure(style.COLUMN_WIDTH, height, len(panels), 1)

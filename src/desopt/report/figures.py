@@ -97,7 +97,8 @@ def _step_plans(results: Results) -> list[PlannedFigure]:
     methods = names.in_order({s.case.method for s in series}, METHODS)
     legend = {names.method(m): style.method_look(m)._replace(dash="-") for m in methods}
     legend |= {
-        names.setting("step_size", a): Look(style.GREY, style.step_dash(a, steps), "") for a in steps
+        names.setting("step_size", a): Look(style.GREY, style.step_dash(a, steps), "")
+        for a in steps
     }
     plans = []
     profile = compare(series, ("method", "step_size"), DELTA)

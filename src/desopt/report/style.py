@@ -16,6 +16,7 @@ SCREEN_SIZE = (10.0, 4.6)  # inches, of a plot that is looked at on a screen
 DPI = 150
 
 GREY = "#666666"  # reference lines, and legend entries for dashes
+REFERENCE_LINE: Any = {"color": GREY, "linestyle": (0, (6, 4)), "linewidth": 1.0}
 BAND_OPACITY = 0.16
 
 #: The dash of a step size, where colour and marker are the method's.

@@ -85,6 +85,23 @@ def final_values(series: Sequence[Series], metric: str, caption: str) -> Table:
     return Table(f"table-{metric.replace('_', '-')}", caption, header, rows, frozenset(bold))
 
 
+def summary(series: Sequence[Series], optimum: tuple[float, float]) -> Table:
+    """Methods on one instance, the best first; the last row is the optimum (loss, error)."""
+    rows = []
+    for s in sorted(series, key=Series.final):
+        values, upload, seconds = (s.x[cost][-1] for cost in ("evaluations", "upload", "seconds"))
+        rows.append([
+            names.method(s.case.method), f"{s.case.step_size:g}", f"{s.final():.4f}",
+            f"{s.final('test_error'):.1%}", f"{values / 1e6:.1f}", f"{upload / 1000:,.1f}",
+            f"{seconds:.1f}",
+        ])  # fmt: skip
+    rows.append(["optimum", "", f"{optimum[0]:.4f}", f"{optimum[1]:.1%}", "", "", ""])
+    header = ("method", "step", "train loss", "test error", "M values", "kB up", "seconds")
+    return Table(
+        "summary", "M values: millions of values of F; kB up: sent by the workers", header, rows
+    )
+
+
 def _end(series: Series | None, metric: str) -> str:
     if series is None:
         return MISSING

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterator, Sequence
-from types import TracebackType
-from typing import Any
 
 from desopt.studies.cases import Case
 from desopt.studies.datasets import dimensions
@@ -15,10 +12,7 @@ from desopt.studies.output import short
 from desopt.studies.runner import RunStatus
 from desopt.studies.store import Store
 from desopt.studies.study import Study
-
-UNKNOWN = "unknown"
-#: Seconds between progress lines without a terminal; the first lines come sooner.
-LINE_INTERVAL = 60.0
+from desopt.system.progress import Progress, duration
 
 
 def case_list(study: Study, store: Store | None, jobs: int, data_dir: str | None) -> Iterator[str]:
@@ -36,7 +30,8 @@ def case_list(study: Study, store: Store | None, jobs: int, data_dir: str | None
         for name in dict.fromkeys(case.data for case in cases):
             group = [case for case in cases if case.data == name]
             left = [case for case in group if case not in finished]
-            time_left = duration(estimates.total(left))
+            seconds = estimates.total(left)
+            time_left = "unknown" if seconds is None else duration(seconds)
             done = len(group) - len(left)
             yield (
                 f"{short(item):<9} {short(name):<{width}} {len(group):>6} {done:>6} {time_left:>20}"
@@ -67,75 +62,39 @@ def _total(cases: Sequence[Case], finished: set[Case], estimates: Estimates, job
     return f"{counts}: about {duration(time_left)} with {jobs} at a time, from the measured cases"
 
 
-class ProgressDisplay:
-    """Shows the status of a run on stderr: live on a terminal, else a line now and then."""
+class RunProgress:
+    """Shows the status of a run on stderr: live on a terminal, else as a line now and then."""
 
-    def __init__(self, jobs: int) -> None:
+    def __init__(self, label: str, jobs: int) -> None:
         self._jobs = jobs
-        self._live: Any = None
-        self._next = time.monotonic() + 5.0
-        self._pause = 5.0
+        self._status: RunStatus | None = None
+        self._progress = Progress(label, unit="cases", show=True, details=self._running)
 
-    def __enter__(self) -> ProgressDisplay:
-        if sys.stderr.isatty():
-            from rich.console import Console
-            from rich.live import Live
-
-            self._live = Live(console=Console(stderr=True), refresh_per_second=4)
-            self._live.start()
+    def __enter__(self) -> RunProgress:
+        self._progress.__enter__()
         return self
 
+    def __exit__(self, *error: object) -> None:
+        self._progress.__exit__(*error)
+
     def __call__(self, status: RunStatus) -> None:
-        if self._live is not None:
-            self._live.update(self._picture(status))
-        elif time.monotonic() >= self._next:
-            self._pause = min(LINE_INTERVAL, 2 * self._pause)
-            self._next = time.monotonic() + self._pause
-            print(self._line(status), file=sys.stderr, flush=True)
-
-    def _picture(self, status: RunStatus) -> Any:
-        from rich.console import Group
-        from rich.padding import Padding
-        from rich.progress_bar import ProgressBar
-        from rich.text import Text
-
-        now = time.monotonic()
-        running = sorted(status.running.values(), key=lambda pair: pair[1])
-        ended = status.done + status.failed
-        return Group(
-            Text(self._line(status)),
-            Padding(ProgressBar(total=max(1, status.total), completed=ended, width=60), 0),
-            *(Text(f"  {case.label}  {duration(now - at)}", style="dim") for case, at in running),
+        self._status = status
+        notes = [] if status.finished else ["loading data, compiling kernels on first use"]
+        if status.failed:
+            notes.append(f"{status.failed} failed")
+        if status.elsewhere:
+            notes.append(f"{status.elsewhere} run by other processes")
+        self._progress.update(
+            status.done + status.failed,
+            total=status.total,
+            note=", ".join(notes),
+            seconds_left=status.seconds_left(self._jobs),
         )
 
-    def _line(self, status: RunStatus) -> str:
-        left = status.seconds_left(self._jobs)
-        parts = [f"{status.done} of {status.total} cases done"]
-        if status.failed:
-            parts.append(f"{status.failed} failed")
-        if status.elsewhere:
-            parts.append(f"{status.elsewhere} run by other processes")
-        if left is not None and status.done + status.failed < status.total:
-            parts.append(f"about {duration(left)} left")
-        return ", ".join(parts)
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._live is not None:
-            self._live.stop()
-
-
-def duration(seconds: float | None) -> str:
-    """``12 s``, ``3 min``, ``2 h 5 min``, or ``unknown``."""
-    if seconds is None:
-        return UNKNOWN
-    if seconds < 90:
-        return f"{seconds:.0f} s" if seconds >= 9.5 else f"{seconds:.1f} s"
-    if seconds < 5400:
-        return f"{seconds / 60:.0f} min"
-    hours, minutes = divmod(round(seconds / 60), 60)
-    return f"{hours} h {minutes} min"
+    def _running(self) -> list[str]:
+        """The running cases, the oldest first."""
+        if self._status is None:
+            return []
+        now = time.monotonic()
+        running = sorted(self._status.running.values(), key=lambda pair: pair[1])
+        return [f"{case.label}  {duration(now - start)}" for case, start in running]
