@@ -117,7 +117,7 @@ def test_judging_numbers_are_those_of_the_results() -> None:
     steps = claims.des_is_insensitive_to_the_step(CASES[4][1])
     assert "4 of 4 instances. Largest spread: 9.4% of the decrease" in steps.numbers  # no NSVM
     rivals = claims.fed_zo_sgd_is_the_best_rival(with_ends(fed_zo_gd=2.5))
-    assert rivals.numbers == "first in 0 of 3 instances; Fed-ZO-GD 3"
+    assert rivals.numbers == "best in 0 of 3 instances; otherwise Fed-ZO-GD 3"
 
 
 def test_every_claim_says_how_it_is_judged() -> None:

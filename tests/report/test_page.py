@@ -118,7 +118,7 @@ def test_it_draws_and_asks_nobody(browser: Any, address: str) -> None:
     [
         ("Problem", "nsvm"), ("Data set", "susy-like"), ("Step size", "10"), ("part", "test"),
         ("measure", "error"), ("cost", "evaluations"), ("cost", "upload"), ("cost", "bytes"),
-        ("cost", "seconds"), ("logs", "x"), ("logs", "y"), ("Study", "2"),
+        ("cost", "seconds"), ("logs", "x"), ("logs", "y"), ("Experiment", "2"),
     ],
 )  # fmt: skip
 def test_every_switch_changes_the_curves(

@@ -351,7 +351,7 @@ def test_dollars_in_a_title_are_dollars(hostile: Results) -> None:
 
 
 def test_tables_and_claims_of_any_name(hostile: Results, tmp_path: Path) -> None:
-    table = tables.data_sets(hostile.outcomes)
+    table = tables.data_sets(hostile)
     lines = tables.write_latex(table, tmp_path).read_text().splitlines()
     body = [line for line in lines if line.endswith(r"\\") and "data set &" not in line]
     assert len(body) == len(HOSTILE) == len(lines) - 7
@@ -396,7 +396,7 @@ def test_a_report_replaces_the_one_before(tmp_path: Path) -> None:
         (out / "notes.tex").write_text("of my own")
     found = {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()}
     assert found == {
-        ".written", "index.html", "notes.tex", "table-1-data-sets.tex",
+        ".written", "index.html", "notes.tex", "table-data-sets.tex",
         "figures/mine-training-loss.svg",
     }  # fmt: skip
     (out / ".written").write_text("../a/results.sqlite\n/etc/x.tex\nnotes.tex\n")

@@ -88,7 +88,7 @@ def fed_zo_sgd_is_the_best_rival(results: Results) -> Claim:
         "claim in general, not for each instance.",
         len(found),
         2 * wins > len(found),
-        f"first in {wins} of {count(len(found))}; {_ranking(first, RIVALS, 'fed-zo-sgd')}",
+        f"best in {wins} of {count(len(found))}; {_ranking(first, RIVALS, 'fed-zo-sgd')}",
     )
 
 
@@ -104,13 +104,13 @@ def es_csa_is_worst(results: Results) -> Claim:
         "than half of the instances.",
         len(found),
         2 * times > len(found),
-        f"last in {times} of {count(len(found))}; {_ranking(last, DES + RIVALS, 'es-csa')}",
+        f"worst in {times} of {count(len(found))}; {_ranking(last, DES + RIVALS, 'es-csa')}",
     )
 
 
 def _ranking(found: Sequence[str], methods: Sequence[str], without: str) -> str:
     others = [f"{names.method(m)} {found.count(m)}" for m in methods if m != without and m in found]
-    return ", ".join(others) if others else "no other method in any instance"
+    return f"otherwise {', '.join(others)}" if others else "no other method in any instance"
 
 
 def des_is_insensitive_to_the_step(results: Results) -> Claim:

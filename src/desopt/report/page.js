@@ -271,7 +271,7 @@ const distinct = (values) => [...new Set(values)];
 function curves() {
   const chart = Chart(document.getElementById("chart"));
   const box = document.getElementById("controls");
-  const item = choose(box, "Study", report.items.map((it, i) => [String(i), it.name]), update);
+  const item = choose(box, "Experiment", report.items.map((it, i) => [String(i), it.name]), update);
   const problem = choose(box, "Problem", [], update);
   const data = choose(box, "Data set", [], update);
   const step = choose(box, "Step size", [], update);
@@ -306,8 +306,8 @@ function curves() {
       xName: cost.value, yLabel: report.metrics[metric] });
     const runs = distinct(shown.map(([s]) => report.series[s].runs)).sort((a, b) => a - b);
     document.getElementById("note").textContent = lines.length
-      ? `${report.problems[problem.value]} on ${report.data[data.value]}. Median of ${runs.join(" to ")} ` +
-        `run${runs.at(-1) > 1 ? "s" : ""}; the band spans the quartiles.`
+      ? `${report.problems[problem.value]} on ${report.data[data.value]}. ` +
+        (runs.at(-1) > 1 ? `Median of ${runs.join(" to ")} runs; the band spans the quartiles.` : "One run.")
       : "No finished run with these settings.";
   }
 

@@ -45,7 +45,7 @@ def render(
         "verdicts": _verdicts(claims),
         "claims": _claims(claims, departures(results)),
         "tables": _section("tables", "Tables", map(_table, tables.tables(results))),
-        "figures": _figures(figures, formats),
+        "figures": _figures(figures, formats, results.of_paper),
         "provenance": _provenance(results),
         "fallback": _fallback(figures, formats),
     }
@@ -171,14 +171,15 @@ def _cell(text: str, bold: bool) -> str:
     return f"<td><b>{shown}</b></td>" if bold else f"<td>{shown}</td>"
 
 
-def _figures(figures: Sequence[PlannedFigure], formats: Sequence[str]) -> str:
+def _figures(figures: Sequence[PlannedFigure], formats: Sequence[str], of_paper: bool) -> str:
     if not formats or not figures:
         return ""
     items = []
     for plan in figures:
         links = ", ".join(f'<a href="{_link(plan, f)}">{f.upper()}</a>' for f in formats)
         items.append(f"<li>{_text(plan.caption)} ({links})</li>")
-    intro = "<p>Arranged as in the paper, ready for LaTeX, in the folder of this page.</p>"
+    arranged = "Arranged as in the paper, ready" if of_paper else "Ready"
+    intro = f"<p>{arranged} for LaTeX, in the folder of this page.</p>"
     return _section("figures", "Figures", [intro, f'<ul class="files">{"".join(items)}</ul>'])
 
 

@@ -58,6 +58,11 @@ class Results:
     about: Mapping[str, str]
     former: int = 0  # results not included: cases that the study no longer has
 
+    @property
+    def of_paper(self) -> bool:
+        """Whether any of the paper's items is among the results."""
+        return bool(self.items.keys() & ITEMS.keys())
+
     def item(self, name: str) -> Sequence[Series]:
         return self.items.get(name, ())
 

@@ -11,7 +11,7 @@ from desopt.report import names
 from desopt.report.results import Results, Series, best_steps, by_settings
 from desopt.studies.cases import FIELDS
 from desopt.studies.output import printable, write_text
-from desopt.studies.store import Outcome
+from desopt.system.progress import duration
 
 #: Fields of a case that are not settings: they identify the instance, the method and the run.
 IDENTIFYING = ("data", "digest", "problem", "method", "run")
@@ -38,12 +38,13 @@ def tables(results: Results) -> list[Table]:
         final_values(series, "train_loss", "Final training loss (best step size)"),
         final_values(series, "test_error", "Final test error in % (same step size)"),
     ]
-    return [data_sets(results.outcomes), *(table for table in ended if table.rows)]
+    return [data_sets(results), *(table for table in ended if table.rows)]
 
 
-def data_sets(outcomes: Iterable[Outcome]) -> Table:
+def data_sets(results: Results) -> Table:
+    """The dimensions and origins of the data sets; Table 1 of the paper."""
     found = {}
-    for o in outcomes:
+    for o in results.outcomes:
         if o.status == "done":
             found[o.case.data, o.train_rows + o.test_rows] = o
     order = names.in_order({data for data, _ in found}, names.DATA)
@@ -62,7 +63,10 @@ def data_sets(outcomes: Iterable[Outcome]) -> Table:
         )
     ]
     header = ("data set", "n", "N", "training rows", "test rows", "density", "origin")
-    return Table("table-1-data-sets", "Data sets (Table 1 of the paper)", header, rows)
+    name, caption = "table-data-sets", "Data sets"
+    if results.of_paper:
+        name, caption = "table-1-data-sets", "Data sets (Table 1 of the paper)"
+    return Table(name, caption, header, rows)
 
 
 def final_values(series: Sequence[Series], metric: str, caption: str) -> Table:
@@ -148,7 +152,7 @@ def provenance(results: Results) -> Table:
         ["machine", "; ".join(sorted({o.machine for o in done if o.machine}))],
         ["seeds", _span(sorted({o.seed for o in done}))],
         ["finished", f"{min(o.finished for o in done)} to {max(o.finished for o in done)}"],
-        ["processor time", f"{sum(o.cpu_seconds for o in done) / 3600:.2f} hours"],
+        ["processor time", duration(sum(o.cpu_seconds for o in done))],
     ]
     rows += [[name, value] for name, value in results.about.items()]
     digests = {o.case.data: o.case.digest for o in done}

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from desopt.report import figures, names, page, tables
+from desopt.report import figures, page, tables
 from desopt.report.claims import judge
 from desopt.report.results import Results
 from desopt.report.verdicts import Claim, departures
@@ -36,8 +36,7 @@ def write(
     drawn = [form for form in formats if form in ("svg", "pdf")]
     if drawn:
         require_matplotlib()
-    # The claims are about the paper's items only.
-    claims = judge(results) if results.items.keys() & names.ITEMS.keys() else []
+    claims = judge(results) if results.of_paper else []
     plans = figures.planned(results)
     count = len(plans) * bool(drawn) + 1
     out.mkdir(parents=True, exist_ok=True)
