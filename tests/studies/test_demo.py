@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from desopt.cli.app import app, main
 from desopt.contract.types import FloatArray
 from desopt.methods.registry import COMPARED
+from desopt.protocol import wire
 from desopt.report.results import Series, best_steps, read_results
 from desopt.studies import demo
 from desopt.studies.execute import Split
@@ -58,8 +59,8 @@ def test_des_comes_near_the_optimum(folder: Path, series: dict[str, Series]) -> 
 
 
 def test_des_sends_bits_and_the_others_numbers(series: dict[str, Series]) -> None:
-    bits = demo.WORKERS * -(-demo.ITERATIONS // 8) * demo.ROUNDS
-    assert series["des-mr"].x["upload"][-1] < 2 * bits
+    sent = demo.WORKERS * (wire.OVERHEAD + -(-demo.ITERATIONS // 8)) * demo.ROUNDS
+    assert series["des-mr"].x["upload"][-1] == sent
     numbers = demo.WORKERS * demo.ITERATIONS // 2 * 8 * demo.ROUNDS
     assert series["fed-zo-gd"].x["upload"][-1] >= numbers
 

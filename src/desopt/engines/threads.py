@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
 from typing import TypeVar, cast
 
-from desopt.contract.types import Answer, FloatArray, Task, Together
-from desopt.engines.base import Job
+from desopt.contract.types import Answer, Task, Together
+from desopt.engines.base import InMemory, Job
 from desopt.objectives import ThreadCrew
 from desopt.system.parallel import cores
 
@@ -19,11 +19,10 @@ T = TypeVar("T")
 _AHEAD = 2
 
 
-class Threads:
+class Threads(InMemory):
     """A pool of ``jobs`` threads (default: one per core)."""
 
     name = "threads"
-    repeated = 0
 
     def __init__(self, jobs: int | None = None) -> None:
         self.jobs = cores() if jobs is None else jobs
@@ -31,19 +30,20 @@ class Threads:
         self._crew: ThreadCrew | None = None
 
     def start(self, job: Job) -> None:
-        self._job = job
+        super().start(job)
         self._threads = min(self.jobs, job.workers)
         self._pool = ThreadPoolExecutor(max(1, self._threads - 1), "desopt")
         self._crew = job.crew(self._threads)
 
     def round(self, task: Task) -> Iterator[Answer]:
+        self._traffic.count(self._state)
         if self._crew is not None:
             algorithm = cast(Together, self._job.algorithm)
             return algorithm.work_together(task, self._crew, self._job.asked(task.round))
         return self._spread(partial(self._job.work, task), self._job.asked(task.round))
 
-    def totals(self, x: FloatArray, workers: Sequence[int]) -> list[tuple[float, int]]:
-        return list(self._spread(partial(self._job.total, x), workers))
+    def evaluate(self, workers: Sequence[int]) -> list[tuple[float, int]]:
+        return list(self._spread(partial(self._job.total, self._state.x), workers))
 
     def _spread(self, call: Callable[[int], T], workers: Sequence[int]) -> Iterator[T]:
         """call(worker) for all workers, in their order; a thread takes the next when it is free.
