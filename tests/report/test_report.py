@@ -363,3 +363,17 @@ def test_without_matplotlib(
 
 def test_the_methods_of_the_fake_results_are_the_papers() -> None:
     assert set(ENDS) == {*claims.DES, *claims.RIVALS}
+
+
+# The curve of a single run.
+
+
+def test_the_curve_of_a_run_is_drawn_from_its_files(tmp_path: Path) -> None:
+    (tmp_path / "settings.json").write_text('{"method": "des-mr"}')
+    (tmp_path / "result.json").write_text('{"initial_loss": 0.7}')
+    history = tmp_path / "history.csv"
+    history.write_text("round,loss\n1,\n2,0.5\n3,inf\n")
+    assert drawing.run_curve(tmp_path) == tmp_path / "curve.png"
+    assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
+    history.write_text("round,loss\n1,\n2,\n")
+    assert drawing.run_curve(tmp_path) is None

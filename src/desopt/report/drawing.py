@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import csv
+import importlib.util
+import json
 import textwrap
 import warnings
 from collections.abc import Mapping, Sequence
@@ -25,7 +28,7 @@ Legend = Mapping[str, Look]
 
 
 @dataclass(frozen=True)
-class Profiles:
+class ProfilePanel:
     """One panel of profiles: the ratios and the look of each line, by label."""
 
     title: str
@@ -143,6 +146,33 @@ def _against_cost(axes: Axes, series: Sequence[Series], cost: str) -> None:
     axes.xaxis.set_major_formatter(_si)
 
 
+def run_curve(folder: Path) -> Path | None:
+    """Draw curve.png, the objective against rounds, from the files of ``desopt run``.
+
+    None, and no file, without matplotlib or without evaluations.
+    """
+    summary = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+    with (folder / "history.csv").open(encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["loss"]]
+    if not rows or importlib.util.find_spec("matplotlib") is None:
+        return None
+    from matplotlib.figure import Figure
+
+    settings = json.loads((folder / "settings.json").read_text(encoding="utf-8"))
+    look, start = style.method_look(settings["method"]), summary["initial_loss"]
+    rounds = np.array([0, *(int(row["round"]) for row in rows)])
+    losses = np.array([np.nan if start is None else start, *(float(row["loss"]) for row in rows)])
+    with style.for_screen():
+        figure = Figure(figsize=style.SMALL_SIZE, layout="constrained")
+        axes = figure.add_subplot()
+        axes.plot(rounds, losses, color=look.colour, marker=look.marker, markersize=3)
+        axes.set(xlabel="rounds", ylabel="objective")
+        if np.all(np.isfinite(losses)) and losses.min() > 0:
+            axes.set_yscale("log")
+        (path,) = save(figure, folder, "curve", "objective against rounds", ("png",))
+    return path
+
+
 def _si(value: float, _place: float) -> str:
     """``20k`` for 20,000."""
     for power, prefix in ((6, "M"), (3, "k")):
@@ -151,7 +181,7 @@ def _si(value: float, _place: float) -> str:
     return f"{value:g}"
 
 
-def profile_panels(panels: Sequence[Profiles], legend: Legend, height: float) -> Figure:
+def profile_panels(panels: Sequence[ProfilePanel], legend: Legend, height: float) -> Figure:
     """One panel per accuracy, stacked as in the paper."""
     figure, grid = _figure(style.COLUMN_WIDTH, height, len(panels), 1)
     for axes, panel in zip(grid[:, 0], panels, strict=True):
@@ -182,7 +212,7 @@ def _profile(axes: Axes, ratio: FloatArray, look: Look, right: float) -> None:
     )  # fmt: skip
 
 
-def _solves_none(panel: Profiles) -> str:
+def _solves_none(panel: ProfilePanel) -> str:
     """The solvers without a line, because they solve no instance."""
     none = [label for label, ratio in panel.ratios.items() if not np.isfinite(ratio).any()]
     text = plain(f"no instance solved: {'; '.join(none)}")

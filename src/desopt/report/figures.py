@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from desopt.methods.registry import METHODS, Look
 from desopt.report import drawing, names, style
 from desopt.report.claims import DELTA, HIGH, LOW, step_study
-from desopt.report.drawing import Profiles
+from desopt.report.drawing import ProfilePanel
 from desopt.report.profiles import Comparison, compare
 from desopt.report.results import Results, best_steps, by_settings, varying
 from desopt.studies.output import file_name, short, unique_names
@@ -122,9 +122,9 @@ def _step_plans(results: Results) -> list[PlannedFigure]:
 
 def _panel(
     profile: Comparison, compared: Sequence[str], looks: Mapping[Any, Look], delta: float
-) -> Profiles:
+) -> ProfilePanel:
     labels = {key: names.label(compared, key) for key in looks}
-    return Profiles(
+    return ProfilePanel(
         rf"$\delta = {delta:g}$, {len(profile.instances)} instances",
         {labels[key]: profile.of(*key) for key in looks},
         {labels[key]: look for key, look in looks.items()},

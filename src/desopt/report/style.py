@@ -12,7 +12,7 @@ from typing import Any
 from desopt.methods.registry import COMPARED, METHODS, Look
 
 TEXT_WIDTH, COLUMN_WIDTH = 7.16, 3.5  # inches, of the paper's journal
-SCREEN_SIZE = (10.0, 4.6)  # inches, of a plot that is looked at on a screen
+SCREEN_SIZE, SMALL_SIZE = (10.0, 4.6), (6.0, 3.6)  # inches, of plots for a screen
 DPI = 150
 
 GREY = "#666666"  # reference lines, and legend entries for dashes
