@@ -138,7 +138,8 @@ def draw(curves: dict[tuple[str, str], FloatArray], optimum: float, path: Path) 
             for place, how in enumerate(AGGREGATES):
                 look = style.numbered_look(place)
                 axes.plot(np.arange(1, ROUNDS + 1), curves[lie, how] - optimum, look.dash,
-                          color=look.colour, label=how)  # fmt: skip
+                          color=look.colour, marker=look.marker, markevery=(10 * place, 40),
+                          label=how)  # fmt: skip
             axes.set(title=lie, xlabel="rounds", yscale="log")
         panels[0].set(ylabel="loss - optimum")
         panels[0].legend(frameon=False)

@@ -39,7 +39,7 @@ def report(
     ] = False,
     debug: Debug = False,
 ) -> None:
-    """Make an interactive page, the paper's figures and verdicts on its claims from results.
+    """Turn results into an interactive page, the paper's figures and verdicts on its claims.
 
     The results are not changed. The page opens from disk and needs no network.
     """
