@@ -43,13 +43,13 @@ def test_the_list_says_what_it_does_not_know(tmp_path: Path) -> None:
     data_file(tmp_path, "123")
     chosen = defined(tmp_path)
     text = "\n".join(case_list(chosen, None, 2, str(tmp_path)))
-    assert re.search(r"a +mine.csv +4 +0 +unknown", text)
+    assert re.search(r"a +mine.csv +4 +0 +33% +unknown", text)
     assert "12 different cases, 12 to run; times are unknown until" in text
     pretend(chosen.only(["a"]), tmp_path, 0.5, tmp_path)
     on = chosen.with_digests({"mine.csv": digest("mine.csv", str(tmp_path))})
     with Store.open(tmp_path) as store:
         text = "\n".join(case_list(on, store, 2, str(tmp_path)))
-    assert re.search(r"b +mine.csv +8 +0 +14 s", text)  # eight cases of 1.7 seconds
+    assert re.search(r"b +mine.csv +8 +0 +67% +14 s", text)  # eight cases of 1.7 seconds
     assert "12 different cases, 8 to run: about 6.8 s with 2 at a time" in text
 
 

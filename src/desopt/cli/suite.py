@@ -47,7 +47,10 @@ def suite(
         int | None, typer.Option(min=10, help="For paper: use at most this many rows per data set.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(file_okay=False, metavar="DIR", help="Folder for the results; default: desopt-NAME.")
+        Path | None,
+        typer.Option(
+            file_okay=False, metavar="DIR", help="Folder for the results; default: desopt-NAME."
+        ),
     ] = None,
     jobs: Annotated[
         int | None, typer.Option(min=1, help="Number of parallel processes; default: one per core.")

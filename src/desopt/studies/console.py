@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from desopt.studies.cases import Case
 from desopt.studies.datasets import dimensions
-from desopt.studies.estimates import Estimates
+from desopt.studies.estimates import Estimates, work
 from desopt.studies.output import short
 from desopt.studies.runner import RunStatus
 from desopt.studies.store import Store
@@ -25,17 +25,19 @@ def case_list(study: Study, store: Store | None, jobs: int, data_dir: str | None
     for name in study.data:
         yield _data_line(name, width, study.cases, data_dir)
     yield ""
-    yield f"{'item':<9} {'data set':<{width}} {'cases':>6} {'done':>6} {'time left, one core':>20}"
+    header = f"{'cases':>6} {'done':>6} {'work':>5} {'time left':>12}"
+    yield f"{'item':<9} {'data set':<{width}} {header}"
+    total_work = sum(work(case, data_dir) for case in study.cases)
     for item, cases in study.items.items():
         for name in dict.fromkeys(case.data for case in cases):
             group = [case for case in cases if case.data == name]
             left = [case for case in group if case not in finished]
             seconds = estimates.total(left)
             time_left = "unknown" if seconds is None else duration(seconds)
-            done = len(group) - len(left)
-            yield (
-                f"{short(item):<9} {short(name):<{width}} {len(group):>6} {done:>6} {time_left:>20}"
-            )
+            share = sum(work(case, data_dir) for case in group) / total_work
+            counts = f"{len(group):>6} {len(group) - len(left):>6} {share:>5.0%}"
+            yield f"{short(item):<9} {short(name):<{width}} {counts} {time_left:>12}"
+    yield "work: share of the whole study, which counts shared cases once; time left: on one core"
     yield ""
     yield _total(study.cases, finished, estimates, jobs)
 
