@@ -81,7 +81,7 @@ class RunProgress:
 
     def __call__(self, status: RunStatus) -> None:
         self._status = status
-        notes = [] if status.finished else ["loading data, compiling kernels on first use"]
+        notes = [] if status.finished else ["starting (compiles once)"]
         if status.failed:
             notes.append(f"{status.failed} failed")
         if status.elsewhere:
