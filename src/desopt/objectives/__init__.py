@@ -8,7 +8,6 @@ from typing import Any
 from desopt.contract.checks import real
 from desopt.contract.errors import check_name
 from desopt.contract.types import Objective
-from desopt.objectives.crew import ThreadCrew
 from desopt.objectives.functions import PythonObjective
 from desopt.objectives.linear import LOSSES, LinearModel
 from desopt.objectives.local import WorkerData
@@ -19,10 +18,10 @@ def as_objective(fun: Any, penalty: Any, setup: Callable[[], Any] | None) -> Obj
     if isinstance(fun, str):
         check_name("fun", fun, LOSSES)
         return LinearModel(fun, real("regularization", penalty))
-    if hasattr(fun, "on_rows"):
+    if hasattr(fun, "bind"):
         objective: Objective = fun
         return objective
     return PythonObjective(fun, setup)
 
 
-__all__ = ["LOSSES", "LinearModel", "PythonObjective", "ThreadCrew", "WorkerData", "as_objective"]
+__all__ = ["LOSSES", "LinearModel", "PythonObjective", "WorkerData", "as_objective"]
