@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 
 import desopt
-from desopt.contract.payload import pack_bits
 from desopt.contract.types import Answer, BoolArray, FloatArray, Local, Task
 from desopt.methods import DES
 from desopt.methods.samplers import Key
@@ -44,7 +43,7 @@ class WithLiars:
         if worker >= self.liars:
             answer: Answer = self.honest.work(task, local, worker)
             return answer
-        return Answer(worker, pack_bits(self.mask(self.honest, task, worker)))
+        return Answer(worker, self.honest.layout.encode(self.mask(self.honest, task, worker)))
 
 
 def random_mask(algorithm: Any, task: Task, worker: int) -> BoolArray:

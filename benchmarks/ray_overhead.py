@@ -26,7 +26,7 @@ try:
 except ImportError:
     raise SystemExit("needs Ray: pip install 'desopt[ray]'") from None
 
-from desopt.contract.payload import Form
+from desopt.contract.payload import Cost, Layout
 from desopt.contract.types import Answer, FloatArray, Task
 from desopt.data import as_shards
 from desopt.engines import Job
@@ -52,7 +52,8 @@ class Idle(Settings):
     """A method whose workers answer at once with K zero bits, which change nothing."""
 
     name: str = "idle"
-    form = Form(bits=ITERATIONS)
+    layout = Layout(bits=ITERATIONS)
+    cost = Cost(1, 1)
 
     def init(self, x0: FloatArray) -> Still:
         return Still(0, x0)
@@ -61,7 +62,7 @@ class Idle(Settings):
         return Task(state.round, state.x)
 
     def work(self, task: Task, local: Any, worker: int) -> Answer:
-        return Answer(worker, bytes(self.form.size))
+        return Answer(worker, bytes(self.layout.size))
 
     def merge(self, state: Still, answers: Any) -> Still:
         return unmoved(state)

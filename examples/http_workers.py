@@ -39,7 +39,7 @@ SEED, BATCH = 1, 300
 ALGORITHM = DES(iterations=100, step_size=0.05, seed=SEED)
 POLL, LIMIT = 10.0, 900.0  # seconds: a question waits for its reply; all of it may take
 SLOTS, PATIENCE = 16, 5.0  # connections at a time; seconds that one may take over a request
-LONGEST = wire.OVERHEAD + ALGORITHM.form.size  # bytes of a message from a worker
+LONGEST = wire.OVERHEAD + ALGORITHM.layout.size  # bytes of a message from a worker
 
 
 def make_data() -> tuple[Any, Any]:

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 import desopt
 from desopt.contract.participation import participants
-from desopt.contract.payload import pack_scalars, unpack_scalars
 from desopt.contract.streams import SERVER, Purpose, Stream, words
 from desopt.contract.types import Answer, Task
 from desopt.data import Loaders, as_shards
@@ -213,9 +212,9 @@ def test_votes_are_counted_among_those_who_answered() -> None:
 def test_es_csa_ranks_by_the_rows_of_those_who_answered() -> None:
     algorithm, state, answers = answered("es-csa")
     some = [answers[i] for i in (1, 2, 6)]
-    sums = sum(unpack_scalars(a, 9) for a in some)
+    sums = sum(algorithm.layout.decode(a).float64 for a in some)
     merged = algorithm.merge(state, some)
-    one = algorithm.merge(state, [Answer(0, pack_scalars(np.asarray(sums)))])
+    one = algorithm.merge(state, [Answer(0, algorithm.layout.encode(float64=sums))])
     assert merged.x.tobytes() == one.x.tobytes()
     assert merged.x.tobytes() != algorithm.merge(state, answers).x.tobytes()
 
@@ -265,7 +264,8 @@ def test_merge_takes_one_answer_at_a_time(method: str) -> None:
     def stream() -> Iterator[Answer]:
         for worker in range(count):
             if method == "es-csa":
-                yield Answer(worker, pack_scalars(np.full(5, worker * 1e-3)), point=np.ones(n))
+                payload = algorithm.layout.encode(float64=np.full(5, worker * 1e-3))
+                yield Answer(worker, payload, point=np.ones(n))
             else:
                 yield Answer(worker, b"", point=np.full(n, worker * 1e-3))
 

@@ -5,9 +5,9 @@ memory. Bits are compared as bytes, so that 0.0 and -0.0 differ.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass, replace
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ from scipy import sparse
 
 from desopt import METHODS
 from desopt.contract import streams
-from desopt.contract.payload import pack_bits, pack_scalars, unpack_bits, unpack_scalars
+from desopt.contract.payload import Layout
 from desopt.contract.streams import Purpose, Stream
 from desopt.contract.types import Answer, Step, Task
 from desopt.data import Rows, as_shards
@@ -204,23 +204,83 @@ def test_merge_looks_at_the_payloads(name: str) -> None:
 # --- packing ---------------------------------------------------------------------------------
 
 
-@settings(deadline=None, derandomize=True)
-@given(st.lists(st.booleans(), min_size=1, max_size=200))
-def test_bits_unpack_to_what_was_packed(accepted: list[bool]) -> None:
-    payload = pack_bits(np.array(accepted))
-    assert len(payload) == -(-len(accepted) // 8)
-    assert list(oracle.unpack(payload, len(accepted))) == accepted
-    unpacked = unpack_bits(Answer(0, payload), len(accepted))
-    assert unpacked.dtype == np.bool_
-    assert unpacked.tolist() == accepted
+layouts = st.builds(
+    Layout,
+    bits=st.integers(0, 40),
+    float32=st.integers(0, 5),
+    float64=st.integers(0, 5),
+    missing=st.booleans(),
+)
+
+
+def contents(data: st.DataObject, layout: Layout) -> dict[str, Any]:
+    """Values that an answer of this layout may hold, as many as it has."""
+    infinite = st.just(np.inf) if layout.missing else st.nothing()
+
+    def numbers(width: Literal[32, 64], count: int) -> list[float]:
+        finite = st.floats(width=width, allow_nan=False, allow_infinity=False)
+        return data.draw(st.lists(finite | infinite, min_size=count, max_size=count))
+
+    return {
+        "bits": data.draw(st.lists(st.booleans(), min_size=layout.bits, max_size=layout.bits)),
+        "float32": numbers(32, layout.float32),
+        "float64": numbers(64, layout.float64),
+    }
 
 
 @settings(deadline=None, derandomize=True)
-@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=50))
-def test_scalars_unpack_to_what_was_packed(values: list[float]) -> None:
-    payload = pack_scalars(np.array(values))
-    assert len(payload) == 8 * len(values)
-    assert bits(unpack_scalars(Answer(0, payload), len(values))) == bits(np.array(values))
+@given(layouts, st.data())
+def test_decode_gives_what_encode_was_given(layout: Layout, data: st.DataObject) -> None:
+    given_ = contents(data, layout)
+    payload = layout.encode(**given_)
+    assert len(payload) == layout.size
+    decoded = layout.decode(Answer(0, payload))
+    assert bits(decoded.bits) == bits(np.array(given_["bits"], np.bool_))
+    assert bits(decoded.float32) == bits(np.array(given_["float32"], np.float32))
+    assert bits(decoded.float64) == bits(np.array(given_["float64"], np.float64))
+    assert layout.encode(*decoded) == payload
+    packed = -(-layout.bits // 8)
+    assert list(oracle.unpack(payload[:packed], layout.bits)) == given_["bits"]
+    assert layout.packed_bits([Answer(0, payload)] * 3).tobytes() == 3 * payload[:packed]
+
+
+def malformed(payload: bytes, layout: Layout) -> Iterator[bytes]:
+    """Everything that a payload can have wrong, once each and place by place."""
+    yield from (payload[:cut] for cut in range(len(payload)))
+    yield payload + b"\0"
+    start = -(-layout.bits // 8)
+    for bit in range(layout.bits, 8 * start):
+        byte = payload[bit // 8] | 1 << bit % 8
+        yield payload[: bit // 8] + bytes([byte]) + payload[bit // 8 + 1 :]
+    floats = start + 4 * layout.float32
+    places = [(at, "<f4") for at in range(start, floats, 4)]
+    places += [(at, "<f8") for at in range(floats, len(payload), 8)]
+    for at, kind in places:
+        for odd in (np.nan, -np.inf, *([] if layout.missing else [np.inf])):
+            number = np.array(odd, kind).tobytes()
+            yield payload[:at] + number + payload[at + len(number) :]
+
+
+@settings(deadline=None, derandomize=True)
+@given(layouts, st.data())
+def test_a_malformed_payload_is_refused(layout: Layout, data: st.DataObject) -> None:
+    payload = layout.encode(**contents(data, layout))
+    for wrong in malformed(payload, layout):
+        with pytest.raises(ValueError, match="answer of worker 7 has"):
+            layout.decode(Answer(7, wrong))
+        if layout.size:
+            with pytest.raises(ValueError, match="answer of worker 7 has"):
+                layout.packed_bits([Answer(6, payload), Answer(7, wrong)])
+
+
+def test_values_that_are_not_given_are_zero() -> None:
+    layout = Layout(bits=9, float32=1, float64=2)
+    short = layout.encode(bits=[True], float64=[2.0])
+    assert short == layout.encode([True] + 8 * [False], [0.0], [2.0, 0.0])
+    with pytest.raises(ValueError, match=r"shape \(3,\) for a layout with 2"):
+        layout.encode(float64=np.ones(3))
+    with pytest.raises(ValueError, match="negative"):
+        Layout(bits=-1)
 
 
 @pytest.mark.parametrize("n", [1, 7, 3000])

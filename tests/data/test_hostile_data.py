@@ -480,8 +480,9 @@ ATTACKS = [
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.__name__)
 def test_attack(attack: Callable[[], None], tmp_path: Path) -> None:
-    code = f"import test_data_hostile as t; t.{attack.__name__}()"
-    paths = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+    code = f"import test_hostile_data as t; t.{attack.__name__}()"
+    here = Path(__file__).parent
+    paths = os.pathsep.join([str(here), str(here.parent), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=280,
         cwd=tmp_path, env=os.environ | {"PYTHONPATH": paths},

@@ -438,31 +438,6 @@ def test_mapped_arrays_in_every_engine(tmp_path: Path, engine: str) -> None:
         np.testing.assert_array_equal(results[0], results[1])
 
 
-def test_the_bar_is_silent_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
-    from desopt.data.bars import Bar
-
-    with Bar("x", 2) as bar:
-        bar._began -= 60.0
-        bar.update(1)
-    assert capsys.readouterr().err == ""
-
-
-def test_the_bar_comes_after_two_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    from desopt.data.bars import Bar
-
-    terminal = io.StringIO()
-    monkeypatch.setattr(terminal, "isatty", lambda: True)
-    monkeypatch.setattr(sys, "stderr", terminal)
-    monkeypatch.setenv("TERM", "xterm")
-    with Bar("reading x", 100) as bar:
-        bar.update(40)
-        assert terminal.getvalue() == ""
-        bar._began -= 2.1
-        bar.update(10)
-        bar.update(10)
-    assert "reading x" in terminal.getvalue()
-
-
 # --- the command -----------------------------------------------------------------------------
 
 

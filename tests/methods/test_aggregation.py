@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from scipy.stats import trim_mean
 
 import desopt
-from desopt.contract.payload import pack_bits
 from desopt.contract.types import Answer
 from desopt.data import as_shards
 from desopt.engines import Job
@@ -155,7 +154,7 @@ def test_one_workers_pull_is_bounded(method: str) -> None:
     masks = np.vstack([np.zeros(20, bool), np.ones(20, bool), _RNG.random((40, 20)) < 0.5])
     ends = []
     for mask in masks:
-        liar = Answer(4, pack_bits(mask))
+        liar = Answer(4, algorithm.layout.encode(mask))
         after = algorithm.merge(state, [*answers[:4], liar, *answers[5:]])
         for _ in range(60):  # the others stand still: what the momentum still adds
             after = algorithm.merge(after, [Answer(i, bytes(3)) for i in range(WORKERS)])

@@ -216,7 +216,7 @@ def test_any_limit_is_safe(method: str, limit: int) -> None:
     state = algorithm.init(np.zeros(5))
     plan = algorithm.plan(state)
     answer = job.work(Task(plan.round, plan.x, plan.scalars, limit), 0)
-    assert 1 <= answer.evaluations <= algorithm.cost[1]
-    assert len(answer.payload) == algorithm.form.size
+    assert 1 <= answer.evaluations <= algorithm.cost.most
+    assert len(answer.payload) == algorithm.layout.size
     bare: Callable[[Answer], Any] = lambda a: algorithm.merge(state, [a]).x.tobytes()  # noqa: E731
     assert bare(answer) == bare(answer.bare())

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 import desopt
 from desopt import METHODS
-from desopt.contract.payload import pack_scalars
 from desopt.contract.types import Answer
 from desopt.data import as_shards
 from desopt.engines import Job
@@ -59,20 +58,20 @@ def test_no_merge_leaves_the_finite_numbers(
     name: str, aggregate: str, data: st.DataObject, step_size: float
 ) -> None:
     algorithm = make(name, aggregate, step_size=step_size)
-    form = algorithm.form
-    scalars = numbers | st.just(np.inf) if form.missing else numbers
+    layout = algorithm.layout
+    scalars = numbers | st.just(np.inf) if layout.missing else numbers
     state = algorithm.init(np.array(data.draw(st.lists(numbers, min_size=N, max_size=N))))
     for _ in range(3):
         count = data.draw(st.integers(0, 1 if name == "es" else 4))
         answers = []
         for worker in range(count):
-            if form.bits:
-                payload = bytes([data.draw(st.integers(0, 2**form.bits - 1))])
+            if layout.bits:
+                payload = bytes([data.draw(st.integers(0, 2**layout.bits - 1))])
             else:
-                lists = st.lists(scalars, min_size=form.scalars, max_size=form.scalars)
-                payload = pack_scalars(np.array(data.draw(lists)))
+                lists = st.lists(scalars, min_size=layout.float64, max_size=layout.float64)
+                payload = layout.encode(float64=data.draw(lists))
             answers.append(Answer(worker, payload))
-            form.check(answers[-1])
+            layout.decode(answers[-1])
         state = algorithm.merge(state, answers)
         assert_finite(state)
 
@@ -82,14 +81,14 @@ def test_no_merge_leaves_the_finite_numbers(
 def test_scalars_that_are_not_finite_are_refused(name: str, value: float) -> None:
     """But for +inf of es-csa, which says that a member has no value."""
     algorithm = make(name)
-    scalars = np.ones(algorithm.form.scalars)
+    scalars = np.ones(algorithm.layout.float64)
     scalars[1] = value
-    answer = Answer(4, pack_scalars(scalars))
+    answer = Answer(4, algorithm.layout.encode(float64=scalars))
     if name == "es-csa" and value == np.inf:
-        algorithm.form.check(answer)
+        algorithm.layout.decode(answer)
         return
     with pytest.raises(ValueError, match=r"worker 4 has an? (NaN|infinite) scalar"):
-        algorithm.form.check(answer)
+        algorithm.layout.decode(answer)
     with pytest.raises(ValueError, match=r"worker 4 has an? (NaN|infinite) scalar"):
         algorithm.merge(algorithm.init(np.zeros(N)), [answer])
 
@@ -107,8 +106,8 @@ def test_a_vote_is_a_vote_whatever_was_sent() -> None:
     n, algorithm = 400, make("zo-signsgd")
     state = algorithm.init(np.zeros(n))
     draw = np.random.default_rng(2)
-    honest = [Answer(w, pack_scalars(draw.standard_normal(3))) for w in range(9)]
-    liar = Answer(9, pack_scalars(np.array([HUGE, -HUGE, HUGE])))
+    honest = [Answer(w, algorithm.layout.encode(float64=draw.standard_normal(3))) for w in range(9)]
+    liar = Answer(9, algorithm.layout.encode(float64=np.array([HUGE, -HUGE, HUGE])))
     votes = [-algorithm.merge(state, [answer]).x for answer in (*honest, liar)]
     assert all(set(vote) <= {-1.0, 0.0, 1.0} for vote in votes)
     abstained = votes[-1] == 0
@@ -123,7 +122,7 @@ def test_one_vote_of_ten_is_one_vote(slope: float) -> None:
     """The sums of ten honest votes decide; one liar changes each by two at most."""
     algorithm, state, answers = answered("zo-signsgd")
     votes = sum(np.asarray(answer.point) for answer in answers)
-    liar = Answer(9, pack_scalars(np.array([slope, -slope, slope])))
+    liar = Answer(9, algorithm.layout.encode(float64=np.array([slope, -slope, slope])))
     merged = algorithm.merge(state, [*answers[:-1], liar])
     clear = np.abs(votes) > 2
     assert clear.sum() >= 3
@@ -135,7 +134,7 @@ def test_one_vote_of_ten_is_one_vote(slope: float) -> None:
 @pytest.mark.parametrize("name", ["fed-zo-gd", "fed-zo-sgd"])
 def test_a_displacement_that_is_not_finite_is_left_out(name: str, aggregate: str) -> None:
     algorithm, state, answers = answered(name, aggregate)
-    liar = Answer(9, pack_scalars(np.array([HUGE, HUGE, -HUGE])))
+    liar = Answer(9, algorithm.layout.encode(float64=np.array([HUGE, HUGE, -HUGE])))
     merged = algorithm.merge(state, [*answers[:-1], liar])
     assert same(merged, algorithm.merge(state, answers[:-1]))
     assert not same(merged, algorithm.merge(state, answers))
@@ -150,7 +149,10 @@ def test_a_member_that_nobody_can_add_up_ranks_last() -> None:
     state = algorithm.init(np.zeros(N))
 
     def merged(*sums: list[float]) -> Any:
-        answers = [Answer(w, pack_scalars(np.array(each))) for w, each in enumerate(sums)]
+        answers = [
+            Answer(w, algorithm.layout.encode(float64=np.array(each)))
+            for w, each in enumerate(sums)
+        ]
         return algorithm.merge(state, answers)
 
     expected = merged([np.inf, 1.0, 2.0, 3.0])
@@ -163,7 +165,7 @@ def test_a_step_size_stays_a_number() -> None:
     """es-csa's sigma grows while its path is long."""
     algorithm = make("es-csa")
     state = replace(algorithm.init(np.zeros(N)), sigma=HUGE, path=np.full(N, 100.0))
-    merged = algorithm.merge(state, [Answer(0, pack_scalars(np.arange(5.0)))])
+    merged = algorithm.merge(state, [Answer(0, algorithm.layout.encode(float64=np.arange(5.0)))])
     assert merged.sigma == HUGE
     assert_finite(merged)
 

@@ -18,7 +18,7 @@ import pytest
 
 from desopt.contract.codec import digest_of
 from desopt.contract.participation import participants
-from desopt.contract.payload import Form
+from desopt.contract.payload import Layout
 from desopt.contract.types import Answer, Task
 from desopt.methods import METHODS
 from desopt.methods.des import DES, DESState
@@ -38,7 +38,7 @@ RUN = bytes(range(1, 9))
 X = np.array([0.5, -1.0])
 STATE = DESState(3, X, np.array([0.0, 0.25]))
 DIGEST = wire.digest_of(Task(3, X))
-FORM = Form(bits=12)
+LAYOUT = Layout(bits=12)
 
 
 # --- a client of somebody else, written from docs/wire.md alone ------------------------------
@@ -120,7 +120,7 @@ def test_we_read_the_vectors() -> None:
         kinds = [bytes([c]) for c in b"ATQUS"]
         return wire.unseal(VECTORS[name], kinds, 1000, RUN)
 
-    assert wire.unpack_answer(body("answer").body, 8, FORM) == Answer(7, b"\xa5\x0f", 13, 1300, 1)
+    assert wire.unpack_answer(body("answer").body, 8, LAYOUT) == Answer(7, b"\xa5\x0f", 13, 1300, 1)
     assert wire.unpack_total(body("total").body, 8) == wire.Total(7, -2.5, 40)
     first, (block,) = wire.unpack_update(body("update"), 2)
     assert first == 2
@@ -145,7 +145,7 @@ def test_the_digest_covers_all_that_an_answer_depends_on() -> None:
 def payload_bytes(method: str) -> int:
     settings = {"iterations": 500, "mixture": 8, "population": 247}
     algorithm: Any = METHODS[method].make(method, settings)
-    size: int = algorithm.form.size
+    size: int = algorithm.layout.size
     return size
 
 
@@ -178,8 +178,8 @@ def changed(data: bytes, at: int, new: bytes) -> bytes:
     return sealed(data[:at] + new + data[at + len(new) :])
 
 
-def server_in_round_3(form_of: Any = None, batch_size: int | None = None) -> Server:
-    server = Server(form_of or DES(iterations=12), STATE, 9, run=RUN, batch_size=batch_size)
+def server_in_round_3(algorithm: Any = None, batch_size: int | None = None) -> Server:
+    server = Server(algorithm or DES(iterations=12), STATE, 9, run=RUN, batch_size=batch_size)
     server.admit("peer", [6, 7])
     return server
 
@@ -316,18 +316,19 @@ def test_counts_are_those_that_a_method_can_spend() -> None:
         "fed-zo-gd": 12,
         "es-csa": 5,
     }.items():
-        form = METHODS[name].make(name, settings).form  # type: ignore[attr-defined]
-        payload = bytes(form.size)
+        algorithm = METHODS[name].make(name, settings)
+        payload = bytes(algorithm.layout.size)
         for evaluations, fine in ((most, True), (most + 1, False)):
             answer = Answer(7, payload, evaluations, 10 * evaluations, evaluations)
             body = wire.unseal(wire.pack_answer(RUN, 3, DIGEST, answer), [b"A"], 1000).body
+            assert wire.unpack_answer(body, 8, algorithm.layout) == answer
             if fine:
-                assert wire.unpack_answer(body, 8, form, 10) == answer
+                wire.check_counts(answer, algorithm.cost, 10)
                 with pytest.raises(WireError, match="counts: worker 7 says"):
-                    wire.unpack_answer(body, 8, form, 9)
+                    wire.check_counts(answer, algorithm.cost, 9)
             else:
                 with pytest.raises(WireError, match=f"at most {most} are possible"):
-                    wire.unpack_answer(body, 8, form, 10)
+                    wire.check_counts(answer, algorithm.cost, 10)
 
 
 def test_peers_of_our_own_may_say_what_a_serial_run_would() -> None:
@@ -484,7 +485,9 @@ LARGE: dict[str, Any] = {
 @pytest.mark.parametrize("name", LARGE)
 def test_a_server_may_not_ask_for_more_than_the_limits(name: str) -> None:
     data = wire.pack_description(RUN, GOOD | LARGE[name])
-    with pytest.raises(WireError, match=rf"description: {name} is .*desopt\.replica\.Limits"):
+    with pytest.raises(
+        WireError, match=rf"description: {name} is .*desopt\.protocol\.replica\.Limits"
+    ):
         Replica.joining(data, limits=SMALL)
     raised = "draws" if name == "mixture" else name
     assert Replica.joining(data, limits=replace(SMALL, **{raised: 1000})).state is None
@@ -541,11 +544,11 @@ def test_json_is_taken_plain_or_not_at_all(text: bytes) -> None:
             replica_in_round_2().follow(wire.seal(wire.SNAPSHOT, RUN, 3, DIGEST, body))
 
 
-def test_a_method_without_a_form_cannot_be_sent() -> None:
+def test_a_method_without_a_layout_cannot_be_sent() -> None:
     class Own:
         name = "own"
 
-    with pytest.raises(TypeError, match="'own' has no form"):
+    with pytest.raises(TypeError, match="'own' declares no layout"):
         Server(Own(), STATE, 9)  # type: ignore[arg-type]
 
 
@@ -691,12 +694,12 @@ def test_odd_settings_are_refused_or_can_be_worked_with(name: str) -> None:
                 reasons[error.reason] += 1
                 continue
             assert replica.algorithm.settings() == replica.settings["method"]
-            assert replica._form.size <= 8 * 51
+            assert replica._layout.size <= 8 * 51
             share = replica.settings["participation"]
             chosen = participants(replica.settings["seed"], 3, replica.workers, share)
             assert 1 <= len(chosen) <= replica.workers <= 50
             if replica.state is not None:
-                payload = bytes(replica._form.size)
+                payload = bytes(replica._layout.size)
                 after = replica.algorithm.merge(replica.state, [Answer(0, payload)])
                 assert np.isfinite(after.x).all()
     assert {*reasons} == {Reason.DESCRIPTION, Reason.VERSION}

@@ -363,7 +363,7 @@ def test_mutated_and_sealed_again(
 ODD = """
 import os, socket, sys
 import desopt
-from desopt import journal
+from desopt.run import journal
 fun = lambda x: float(x @ x)
 for path in sys.argv[1:]:
     for call in (
@@ -483,7 +483,7 @@ test_journal.run(Path(sys.argv[2]), rounds=2)
 
 def test_leftovers_of_killed_processes_are_removed_and_others_are_not(tmp_path: Path) -> None:
     path = tmp_path / "j"
-    command = [sys.executable, "-c", KILLED, str(Path(__file__).parents[1]), str(path)]
+    command = [sys.executable, "-c", KILLED, str(Path(__file__).parent), str(path)]
     done = subprocess.run(command, timeout=300, stderr=subprocess.PIPE)
     assert done.returncode == -9
     (left,) = tmp_path.iterdir()

@@ -258,7 +258,7 @@ def test_full_disk_stops_the_run_and_the_journal_resumes(
         "resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]),) * 2)\n"
         "t.run(Path(sys.argv[2]), callbacks=[lambda row: print(row['round'], flush=True)])\n"
     )
-    command = [sys.executable, "-c", code, str(Path(__file__).parents[1]), str(tmp_path / "j")]
+    command = [sys.executable, "-c", code, str(Path(__file__).parent), str(tmp_path / "j")]
     done = subprocess.run([*command, str(limit)], capture_output=True, text=True, timeout=900)
     assert done.returncode == 1
     assert "OSError" in done.stderr
@@ -479,7 +479,7 @@ def test_journal_in_use_is_refused(tmp_path: Path) -> None:
         "wait = lambda row: print(row['round'], flush=True) or sys.stdin.readline()\n"
         "t.run(Path(sys.argv[2]), rounds=2, callbacks=[wait])\n"
     )
-    command = [sys.executable, "-c", code, str(Path(__file__).parents[1]), str(tmp_path / "j")]
+    command = [sys.executable, "-c", code, str(Path(__file__).parent), str(tmp_path / "j")]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as other:
@@ -547,14 +547,15 @@ def test_source_reads_no_pickle_from_files() -> None:
                 assert ast.unparse(node.func) not in ("pickle.load", "pickle.dump", "joblib.load")
             if {name.split(".")[0] for name in names} & PICKLERS:
                 users.add(path.relative_to(package).as_posix())
-    assert users == {"engines/memory.py", "engines/choice.py"}
+    assert users == {"engines/processes/memory.py", "run/choice.py"}
     calls: Callable[[str], set[str]] = lambda name: {  # noqa: E731
         ast.unparse(node.func)
         for node in ast.walk(ast.parse((package / name).read_text(encoding="utf-8")))
         if isinstance(node, ast.Call)
     }
-    assert not calls("engines/memory.py") & {"open", "os.open", "Path", "np.load", "np.save"}
-    assert calls("engines/choice.py") & {"cloudpickle.dumps", "open"} == {"cloudpickle.dumps"}
+    opened = {"open", "os.open", "Path", "np.load", "np.save"}
+    assert not calls("engines/processes/memory.py") & opened
+    assert calls("run/choice.py") & {"cloudpickle.dumps", "open"} == {"cloudpickle.dumps"}
 
 
 PICKLERS = {"pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}

@@ -31,7 +31,7 @@ def test_picture_is_written_in_both_formats(picture: Path) -> None:
 
 
 def test_every_method_improves_on_the_start(last: dict[str, dict[str, str]]) -> None:
-    assert set(last) == set(demo.METHODS)
+    assert set(last) == set(demo.BEST_STEP)
     optimum = demo.load().optimum
     for row in last.values():
         # ln 2 is the loss at x = 0; nothing is below the optimum.

@@ -6,7 +6,6 @@ import time
 import numpy as np
 import pytest
 
-from desopt.contract.payload import pack_bits
 from desopt.contract.types import Answer
 from desopt.methods import DES
 from desopt.methods.samplers import Gaussian, Key, MixtureGaussian, MixtureRademacher, Sampler
@@ -75,7 +74,7 @@ def test_a_merge_of_many_answers_is_that_of_one_after_the_other(sampler: Sampler
         v = state.x.copy()
         sampler.replay(v, algorithm.step_sizes(0), mask, Key(5, 0, worker))
         point = 2.0 * v if worker == 3 else None
-        answers.append(Answer(worker, pack_bits(mask), point=point))
+        answers.append(Answer(worker, algorithm.layout.encode(mask), point=point))
         total += (v if point is None else point) - state.x
     merged = algorithm.merge(state, iter(answers))
     assert merged.m.tobytes() == (0.3 * state.m + (1.0 - 0.3) * (total / workers)).tobytes()

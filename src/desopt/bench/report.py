@@ -10,11 +10,11 @@ from typing import Any
 import numba
 import numpy as np
 from rich.console import Console
-from rich.progress import track
 from rich.table import Table
 
 from desopt._version import __version__
 from desopt.bench import speed, system
+from desopt.system.progress import Progress
 
 
 def run(out: Path, quick: bool = False) -> dict[str, Any]:
@@ -25,11 +25,11 @@ def run(out: Path, quick: bool = False) -> dict[str, Any]:
         "versions": {"desopt": __version__, "numpy": np.__version__, "numba": numba.__version__},
         "machine": {"processor": platform.processor(), "python": platform.python_version()},
     }
-    watched = track(
-        speed.CASES, "NumPy against desopt", console=Console(stderr=True),
-        disable=not console.is_terminal,
-    )  # fmt: skip
-    results["speed"] = [speed.measure(case, seconds) for case in watched]
+    results["speed"] = []
+    with Progress("NumPy against desopt", len(speed.CASES)) as progress:
+        for case in speed.CASES:
+            results["speed"].append(speed.measure(case, seconds))
+            progress.advance()
     _speed_table(console, "Microseconds per local iteration, one thread", results["speed"], "numpy")
     results["losses"] = list(speed.measure_losses(seconds / 2))
     _speed_table(

@@ -19,8 +19,7 @@ from desopt.bench import baselines
 from desopt.contract.types import FloatArray, Task
 from desopt.data import Rows
 from desopt.data.twins import dense_twin, sparse_twin
-from desopt.methods import METHODS
-from desopt.methods.es_csa import default_population
+from desopt.methods import METHODS, ProblemSize
 from desopt.objectives import LinearModel, WorkerData
 
 BATCH = 1000
@@ -90,25 +89,29 @@ LOSS_CASES = tuple(
 def worker_round(shape: Shape, method: str, loss: str = "lr") -> tuple[Callable[[], Any], int]:
     """desopt's side: one worker's round, and the number of local iterations in it."""
     X, y = shape.data()
-    population = default_population(10, shape.iterations, BATCH, 10 * shape.rows, shape.n)
-    settings = {
-        "step_size": 1.0, "iterations": shape.iterations, "momentum": 0.5, "seed": 0,
-        "radius": 1e-6, "mixture": 8, "sampler": None, "population": population,
-    }  # fmt: skip
-    algorithm = METHODS[method].make(method, settings)
+    entry, problem = METHODS[method], _problem(shape)
+    algorithm = entry.make(method, {"iterations": shape.iterations}, problem)
     model = LinearModel(loss)
     (shard,) = model.prepare([Rows((X, y))])
     local = WorkerData(model, shard, 0, 0, BATCH)  # type: ignore[arg-type]
     # Rounds in a row, each with a minibatch of its own, as a worker does them: short rounds
     # would otherwise be timed with whatever the other side left in the caches.
     x = np.zeros(shape.n)
-    tasks = [Task(t, x, (1.0,)) for t in range(20 if method in ("des-mr", "des-mg") else 1)]
+    sparse = entry.sampler is not None and not entry.sampler.dense
+    tasks = [Task(t, x, (1.0,)) for t in range(20 if sparse else 1)]
 
     def rounds() -> None:
         for task in tasks:
             algorithm.work(task, local, 0)
 
-    return rounds, len(tasks) * (population if method == "es-csa" else shape.iterations)
+    return rounds, len(tasks) * entry.derived(problem).get("population", shape.iterations)
+
+
+def _problem(shape: Shape) -> ProblemSize:
+    """Ten workers with as many rows each."""
+    return ProblemSize(
+        n=shape.n, rows=10 * shape.rows, workers=10, iterations=shape.iterations, batch_size=BATCH
+    )
 
 
 def baseline_round(shape: Shape, name: str, loss: str = "lr") -> tuple[Callable[[], Any], int]:
@@ -117,7 +120,7 @@ def baseline_round(shape: Shape, name: str, loss: str = "lr") -> tuple[Callable[
     rng = np.random.default_rng(0)
     x = np.zeros(shape.n)
     if name == "es_csa":
-        members = default_population(10, shape.iterations, BATCH, 10 * shape.rows, shape.n)
+        members = METHODS["es-csa"].derived(_problem(shape))["population"]
         return partial(baselines.es_csa, X, y, x, members, loss, rng), members
     count = shape.iterations if shape.n < 1000 else 100
     function = getattr(baselines, name)

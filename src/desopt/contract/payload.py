@@ -1,106 +1,135 @@
-"""The payload of an answer: accept bits or scalars."""
+"""What an answer holds, and what it costs: both declared once, by the algorithm.
+
+An answer's payload is packed accept bits, then float32, then float64 numbers, all
+little-endian. Every answer of a run has the same ``Layout``, so a payload needs no lengths of
+its own, and whoever receives one can check it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from desopt.contract.types import Algorithm, Answer, BoolArray, ByteArray, FloatArray
 
 
-def pack_bits(accepted: BoolArray, count: int = 0) -> bytes:
-    """K accept bits in K/8 bytes; bit k is bit k % 8 of byte k // 8. Up to ``count``, 0 follow."""
-    return np.packbits(accepted, bitorder="little").tobytes().ljust((count + 7) // 8, b"\0")
+@dataclass(frozen=True)
+class Cost:
+    """Function values per worker and round.
 
-
-def unpack_bits(answer: Answer, count: int) -> BoolArray:
-    """The accept bits of an answer, refused where they are not ``count`` bits."""
-    size = (count + 7) // 8
-    if len(answer.payload) != size:
-        raise ValueError(
-            f"answer of worker {answer.worker} has {len(answer.payload)} bytes; "
-            f"{count} accept bits take {size}"
-        )
-    bits = np.unpackbits(np.frombuffer(answer.payload, np.uint8), bitorder="little")
-    if bits[count:].any():
-        raise ValueError(f"answer of worker {answer.worker} has bits set beyond bit {count - 1}")
-    return bits[:count].astype(np.bool_)
-
-
-def packed_bits(answers: Sequence[Answer], count: int) -> ByteArray:
-    """The payloads as the rows of a matrix, refused as ``unpack_bits`` does."""
-    size, used = (count + 7) // 8, count % 8 or 8
-    for answer in answers:
-        if len(answer.payload) != size or answer.payload[-1] >> used:
-            unpack_bits(answer, count)  # says what is wrong
-    return np.frombuffer(b"".join(a.payload for a in answers), np.uint8).reshape(-1, size)
-
-
-def pack_scalars(values: FloatArray) -> bytes:
-    """Little-endian float64."""
-    return values.astype("<f8").tobytes()
-
-
-def unpack_scalars(answer: Answer, count: int, missing: bool = False) -> FloatArray:
-    """The scalars of an answer, refused where they are not ``count`` finite numbers.
-
-    ``missing`` allows +inf, for a value that could not be had.
+    ``least``: the fewest with which a round can do anything. ``most``: all that it computes
+    without a limit. ``whole``: each value is over all of a worker's data, not over a minibatch.
     """
-    if len(answer.payload) != 8 * count:
-        raise ValueError(
-            f"answer of worker {answer.worker} has {len(answer.payload)} bytes; "
-            f"{count} scalars take {8 * count}"
-        )
-    values = np.frombuffer(answer.payload, "<f8").astype(np.float64)
-    legal = np.isfinite(values) | (missing & (values == np.inf))
-    if not legal.all():
-        odd = values[~legal][0]
-        said = "a NaN" if np.isnan(odd) else "an infinite"
-        raise ValueError(f"answer of worker {answer.worker} has {said} scalar")
-    return values
+
+    least: int
+    most: int
+    whole: bool = False
+
+
+class Payload(NamedTuple):
+    """The contents of an answer."""
+
+    bits: BoolArray
+    float32: NDArray[np.float32]
+    float64: FloatArray
 
 
 @dataclass(frozen=True)
-class Form:
-    """What every answer of a run holds: accept bits or scalars, how many, and what they cost.
+class Layout:
+    """How many bits, float32 and float64 numbers every answer of a run holds.
 
-    ``each``: function values that a scalar takes; K bits take K + 1. ``whole``: these are over
-    all of a worker's data, not over a minibatch. ``missing``: a scalar may be +inf, for a value
-    that could not be had.
+    Bit k is bit k % 8 of byte k // 8. With ``missing``, a number may be +inf, which stands for
+    a value that could not be computed; all others are finite.
     """
 
     bits: int = 0
-    scalars: int = 0
-    each: int = 2
-    whole: bool = False
+    float32: int = 0
+    float64: int = 0
     missing: bool = False
+
+    def __post_init__(self) -> None:
+        if min(self.bits, self.float32, self.float64) < 0:
+            raise ValueError(f"a layout has no negative counts, got {self}")
 
     @property
     def size(self) -> int:
         """Bytes of a payload."""
-        return (self.bits + 7) // 8 + 8 * self.scalars
+        return self._bit_bytes + 4 * self.float32 + 8 * self.float64
+
+    def encode(
+        self, bits: ArrayLike = (), float32: ArrayLike = (), float64: ArrayLike = ()
+    ) -> bytes:
+        """The payload. Trailing values that are not given are 0."""
+        packed = np.packbits(_values(bits, np.bool_, self.bits), bitorder="little")
+        singles = _values(float32, np.dtype("<f4"), self.float32)
+        doubles = _values(float64, np.dtype("<f8"), self.float64)
+        return packed.tobytes() + singles.tobytes() + doubles.tobytes()
+
+    def decode(self, answer: Answer) -> Payload:
+        """The contents of an answer; a ValueError if they do not fit this layout."""
+        payload, start = answer.payload, self._bit_bytes
+        if len(payload) != self.size:
+            raise ValueError(
+                f"answer of worker {answer.worker} has {len(payload)} bytes; "
+                f"{self._contents()} take {self.size}"
+            )
+        bits = np.unpackbits(np.frombuffer(payload, np.uint8, start), bitorder="little")
+        if bits[self.bits :].any():
+            last = self.bits - 1
+            raise ValueError(f"answer of worker {answer.worker} has bits set beyond bit {last}")
+        singles = np.frombuffer(payload, "<f4", self.float32, start).astype(np.float32)
+        doubles = np.frombuffer(payload, "<f8", self.float64, start + 4 * self.float32)
+        for numbers in (singles, doubles):
+            self._check_numbers(answer, numbers)
+        accepted = bits[: self.bits].astype(np.bool_)
+        return Payload(accepted, singles, doubles.astype(np.float64))
+
+    def packed_bits(self, answers: Sequence[Answer]) -> ByteArray:
+        """The packed bits of many answers as the rows of a matrix, checked as ``decode`` does."""
+        only_bits, used = 0 < self.size == self._bit_bytes, self.bits % 8 or 8
+        for answer in answers:
+            payload = answer.payload
+            if not only_bits or len(payload) != self.size or payload[-1] >> used:
+                self.decode(answer)  # raises what is wrong
+        rows = np.frombuffer(b"".join(a.payload for a in answers), np.uint8)
+        return rows.reshape(len(answers), self.size)[:, : self._bit_bytes]
 
     @property
-    def evaluations(self) -> int:
-        """The most function values that an answer can have taken."""
-        return self.bits + 1 if self.bits else self.each * self.scalars
+    def _bit_bytes(self) -> int:
+        return (self.bits + 7) // 8
 
-    def check(self, answer: Answer) -> None:
-        """Refuse a payload that ``merge`` could not read."""
-        if self.bits:
-            unpack_bits(answer, self.bits)
-        else:
-            unpack_scalars(answer, self.scalars, self.missing)
+    def _check_numbers(self, answer: Answer, numbers: NDArray[Any]) -> None:
+        legal = np.isfinite(numbers) | (self.missing & (numbers == np.inf))
+        if not legal.all():
+            odd = "a NaN" if np.isnan(numbers[~legal][0]) else "an infinite"
+            raise ValueError(f"answer of worker {answer.worker} has {odd} scalar")
+
+    def _contents(self) -> str:
+        counts = {"accept bits": self.bits, "float32": self.float32, "float64": self.float64}
+        named = [f"{count} {name}" for name, count in counts.items() if count]
+        return " and ".join(named) or "no values"
 
 
-def form_of(algorithm: Algorithm) -> Form:
-    """The form of the algorithm's answers, without which they could not be checked."""
-    form = getattr(algorithm, "form", None)
-    if not isinstance(form, Form):
+def _values(given: ArrayLike, dtype: Any, count: int) -> NDArray[Any]:
+    """The values, followed by zeros up to ``count``."""
+    values = np.asarray(given, dtype)
+    if values.ndim != 1 or values.size > count:
+        raise ValueError(f"values of shape {values.shape} for a layout with {count} of this type")
+    if values.size == count:
+        return values
+    return np.concatenate([values, np.zeros(count - values.size, dtype)])
+
+
+def layout_of(algorithm: Algorithm) -> Layout:
+    """The layout of the algorithm's answers; without one they cannot be checked."""
+    layout = getattr(algorithm, "layout", None)
+    if not isinstance(layout, Layout):
         raise TypeError(
-            f"method {algorithm.name!r} has no form; to be sent, its answers need a property "
-            "form, a desopt.contract.payload.Form"
+            f"method {algorithm.name!r} declares no layout; to be sent, its answers need an "
+            "attribute layout, a desopt.contract.payload.Layout"
         )
-    return form
+    return layout

@@ -17,10 +17,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from desopt.contract.payload import Cost, Layout
 
 FloatArray: TypeAlias = NDArray[np.float64]
 IndexArray: TypeAlias = NDArray[np.int64]
@@ -82,8 +85,8 @@ class State(Protocol):
 class Batches(Enum):
     """The data that the values of a worker's round are over."""
 
-    ROUND = "one minibatch for the whole round"
-    ITERATION = "a fresh minibatch for each iteration"
+    ROUND = "one minibatch per round"
+    ITERATION = "a new minibatch per iteration"
     ALL = "all of the worker's data"
 
 
@@ -178,15 +181,25 @@ class Local(Protocol):
 
 
 class Algorithm(Protocol):
-    """Hyper-parameters (a frozen dataclass) and a few verbs.
+    """Hyper-parameters (a frozen dataclass), three declarations and five verbs.
 
-    It may also have ``cost``: the least values that a worker's round can do anything with, and
-    the most it computes. Then ``work`` keeps to ``Task.limit``, and ``max_evaluations`` is never
-    exceeded; without, a run ends after the round that spends it.
+    ``work`` keeps to ``Task.limit``, so that ``max_evaluations`` is never exceeded.
     """
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def state_type(self) -> type[Any]:
+        """The class of the states."""
+
+    @property
+    def layout(self) -> Layout:
+        """What every answer holds."""
+
+    @property
+    def cost(self) -> Cost:
+        """Function values that a worker's round takes."""
 
     def init(self, x0: FloatArray) -> Any:
         """The state before round 0."""

@@ -7,9 +7,9 @@ import os
 import re
 from pathlib import Path
 
-from desopt.data.bars import Bar
 from desopt.data.sets import KNOWN, folders
 from desopt.data.twins import TWINS
+from desopt.system.progress import Progress
 
 PAGE = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets"
 TIMEOUT = 30.0
@@ -99,7 +99,7 @@ def _stream(address: str, target: Path, name: str, largest: int) -> None:
         response.raise_for_status()
         length = response.headers.get("Content-Length", "")
         size = int(length) if length.isdecimal() else 0
-        with Bar(f"fetching {address}", size) as bar:
+        with Progress(f"fetching {address}", size) as progress:
             for piece in response.iter_content(PIECE):
                 if file.tell() == 0 and (refusal := _refusal(name, piece)):
                     raise _RefusedError(refusal)
@@ -108,7 +108,7 @@ def _stream(address: str, target: Path, name: str, largest: int) -> None:
                         f"is larger than {largest:,} bytes; allow more by largest= or --max-bytes"
                     )
                 file.write(piece)
-                bar.update(len(piece))
+                progress.advance(len(piece))
             if file.tell() == 0:
                 raise _RefusedError("is empty")
 

@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from desopt.contract.types import FloatArray
-from desopt.data.bars import Bar
 from desopt.data.matrix import Matrix, csr
 from desopt.kernels import text as kernel
+from desopt.system.progress import Progress
 
 PIECE = 1 << 20
 LONGEST_LINE = 1 << 26
@@ -69,10 +69,13 @@ def read(path: Path) -> tuple[Matrix, FloatArray]:
 
 @contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
-    """The text of a file, with a bar that shows how much of the file has been read."""
+    """The text of a file, with a display of how much of the file has been read."""
     opener = COMPRESSIONS.get(path.suffix)
-    with path.open("rb") as raw, Bar(f"reading {path.name}", os.fstat(raw.fileno()).st_size) as bar:
-        counted: Any = _Counted(raw, bar)
+    with (
+        path.open("rb") as raw,
+        Progress(f"reading {path.name}", os.fstat(raw.fileno()).st_size) as progress,
+    ):
+        counted: Any = _Counted(raw, progress)
         try:
             yield counted if opener is None else opener(counted)
         except (EOFError, OSError, lzma.LZMAError, zlib.error) as error:
@@ -82,17 +85,17 @@ def opened(path: Path) -> Iterator[BinaryIO]:
 
 
 class _Counted(io.RawIOBase):
-    """A file that moves a bar on as it is read."""
+    """A file that reports how much of it has been read."""
 
-    def __init__(self, raw: BinaryIO, bar: Bar) -> None:
-        self._raw, self._bar = raw, bar
+    def __init__(self, raw: BinaryIO, progress: Progress) -> None:
+        self._raw, self._progress = raw, progress
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
         count: int = self._raw.readinto(buffer)  # type: ignore[attr-defined]
-        self._bar.update(count)
+        self._progress.advance(count)
         return count
 
 

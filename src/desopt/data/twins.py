@@ -13,8 +13,8 @@ import numpy as np
 from desopt.contract import streams
 from desopt.contract.streams import Purpose, Stream
 from desopt.contract.types import BoolArray, FloatArray, IndexArray
-from desopt.data.bars import Bar
 from desopt.data.matrix import Matrix, csr
+from desopt.system.progress import Progress
 
 BLOCK = 1 << 14
 
@@ -51,7 +51,7 @@ def sparse_twin(rows: int, n: int, nonzeros: float, seed: int = 0) -> tuple[Matr
     """
     scale = _scale_for(nonzeros, n, _generator(seed, 0, 1))
     blocks, labels = [], np.empty(rows)
-    with Bar("generating text-like data", rows) as bar:
+    with Progress("generating text-like data", rows) as progress:
         for start in range(0, rows, BLOCK):
             generator = _generator(seed, start // BLOCK)
             positive = generator.random(BLOCK) < 0.5
@@ -60,7 +60,7 @@ def sparse_twin(rows: int, n: int, nonzeros: float, seed: int = 0) -> tuple[Matr
             count = min(BLOCK, rows - start)
             labels[start : start + count] = np.where(positive, 1.0, -1.0)[:count]
             blocks.append(block if count == BLOCK else block[:count])
-            bar.update(count)
+            progress.advance(count)
     return _stacked(blocks, n), labels
 
 
@@ -86,7 +86,7 @@ def collision_twin(rows: int, seed: int = 0) -> tuple[FloatArray, FloatArray]:
     weights = model.standard_normal(18)
     weights *= 2.2 / np.sqrt(((factors @ weights) ** 2).sum() + ((own * weights) ** 2).sum())
     X, y = np.empty((rows, 18)), np.empty(rows)
-    with Bar("generating susy-like", rows) as bar:
+    with Progress("generating susy-like", rows) as progress:
         for start in range(0, rows, BLOCK):
             part = slice(start, min(rows, start + BLOCK))
             generator = _generator(seed, start // BLOCK)
@@ -95,7 +95,7 @@ def collision_twin(rows: int, seed: int = 0) -> tuple[FloatArray, FloatArray]:
             positive = _signal(Z, weights, generator)
             X[part] = _events(Z)[: part.stop - start]
             y[part] = np.where(positive, 1.0, -1.0)[: part.stop - start]
-            bar.update(part.stop - start)
+            progress.advance(part.stop - start)
     return X, y
 
 

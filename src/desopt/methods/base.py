@@ -25,7 +25,7 @@ class PointState:
 class BaseAlgorithm:
     """Hyper-parameters of every method: alpha, K and the seed of all random streams.
 
-    A method declares ``state_type``, ``form`` and ``cost``, and defines ``search`` and ``merge``.
+    A method declares ``state_type``, ``layout`` and ``cost``, and defines ``search`` and ``merge``.
     """
 
     state_type: ClassVar[type[Any]] = PointState
@@ -60,6 +60,17 @@ class BaseAlgorithm:
         """All hyper-parameters as plain JSON values."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {k: v.settings() if isinstance(v, Sampler) else v for k, v in values.items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProblemSize:
+    """What a method may work out its defaults from: n, N (None: no rows), M, K and b."""
+
+    n: int
+    rows: int | None
+    workers: int
+    iterations: int
+    batch_size: int
 
 
 StateT = TypeVar("StateT", bound=Any)

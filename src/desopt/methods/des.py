@@ -26,7 +26,7 @@ from typing import ClassVar
 import numpy as np
 
 from desopt.contract.errors import check_name
-from desopt.contract.payload import Form, packed_bits
+from desopt.contract.payload import Cost, Layout
 from desopt.contract.types import Answer, Batches, FloatArray, Step, Task
 from desopt.kernels.steps import add_at, momentum_step
 from desopt.methods.aggregation import AGGREGATES, combine
@@ -72,7 +72,7 @@ class DES(BaseAlgorithm):
         steps = affordable(self.iterations, task.limit, first=1)
         alpha, key = self.step_sizes(task.round)[:steps], Key(self.seed, task.round, worker)
         return OnePlusOne(
-            task, worker, self.sampler.proposals(alpha, key, task.x.size), bits=self.iterations,
+            task, worker, self.sampler.proposals(alpha, key, task.x.size), layout=self.layout,
             batches=Batches.ROUND, dense=self.sampler.dense,
         )  # fmt: skip
 
@@ -132,17 +132,17 @@ class DES(BaseAlgorithm):
 
     def _changes(self, x: FloatArray, proposals: Proposals, answers: list[Answer]) -> list[Step]:
         """v_i,K - x_t of these answers, from their bits."""
-        masks = packed_bits(answers, self.iterations)
+        masks = self.layout.packed_bits(answers)
         workers = np.array([answer.worker for answer in answers], np.int64)
         return list(proposals.changes(x, masks, workers))
 
     @property
-    def form(self) -> Form:
-        return Form(bits=self.iterations)
+    def layout(self) -> Layout:
+        return Layout(bits=self.iterations)
 
     @property
-    def cost(self) -> tuple[int, int]:
-        return 2, self.iterations + 1
+    def cost(self) -> Cost:
+        return Cost(2, self.iterations + 1)
 
     def step_sizes(self, t: int) -> FloatArray:
         """alpha_k^t for k = 0..K-1 (lines 4 and 8); sqrt is exact to the last bit, pow is not."""

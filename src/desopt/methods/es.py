@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from desopt.contract.payload import Form, unpack_bits
+from desopt.contract.payload import Cost, Layout
 from desopt.contract.types import Answer, Batches, FloatArray, Task
 from desopt.methods.base import BaseAlgorithm, PointState, finite_or, unmoved
 from desopt.methods.samplers import Gaussian, Key, Sampler
@@ -23,6 +23,8 @@ from desopt.methods.searches import OnePlusOne, affordable
 class ES(BaseAlgorithm):
     """Algorithm 1."""
 
+    single_worker = True
+
     name: str = "es"
     sampler: Sampler = field(default_factory=Gaussian)
 
@@ -32,7 +34,7 @@ class ES(BaseAlgorithm):
         alpha = self.step_sizes(task.round)[:steps]
         proposals = self.sampler.proposals(alpha, Key(self.seed, task.round, worker), task.x.size)
         return OnePlusOne(
-            task, worker, proposals, bits=self.iterations, batches=Batches.ALL,
+            task, worker, proposals, layout=self.layout, batches=Batches.ALL,
             dense=self.sampler.dense,
         )  # fmt: skip
 
@@ -45,18 +47,18 @@ class ES(BaseAlgorithm):
             x = answer.point.copy()  # the engine may use it again
         else:
             x = state.x.copy()
-            accepted = unpack_bits(answer, self.iterations)
+            accepted = self.layout.decode(answer).bits
             key = Key(self.seed, state.round, answer.worker)
             self.sampler.replay(x, self.step_sizes(state.round), accepted, key)
         return PointState(state.round + 1, finite_or(x, state.x))
 
     @property
-    def form(self) -> Form:
-        return Form(bits=self.iterations, whole=True)
+    def layout(self) -> Layout:
+        return Layout(bits=self.iterations)
 
     @property
-    def cost(self) -> tuple[int, int]:
-        return 2, self.iterations + 1
+    def cost(self) -> Cost:
+        return Cost(2, self.iterations + 1, whole=True)
 
     def step_sizes(self, t: int) -> FloatArray:
         """Line 2: alpha_k = alpha_0 / sqrt(k+1), for the k of round t."""

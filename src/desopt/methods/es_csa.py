@@ -30,12 +30,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from desopt.contract.payload import Form, unpack_scalars
+from desopt.contract.payload import Cost, Layout
 from desopt.contract.streams import SERVER
 from desopt.contract.types import Answer, FloatArray, Task
 from desopt.kernels.portable import exp, log
 from desopt.kernels.steps import sum_of_squares, weighted_normals
-from desopt.methods.base import BaseAlgorithm, directions, finite_or, unmoved
+from desopt.methods.base import BaseAlgorithm, ProblemSize, directions, finite_or, unmoved
 from desopt.methods.searches import Population, affordable
 
 
@@ -73,7 +73,7 @@ class ESCSA(BaseAlgorithm):
         (sigma,) = task.scalars
         members = affordable(self.population, task.limit)
         stream = directions(self.seed, task.round, SERVER)  # one population for all workers
-        return Population(task, worker, stream, sigma, members=members, size=self.population)
+        return Population(task, worker, stream, sigma, members=members, layout=self.layout)
 
     def merge(self, state: CSAState, answers: Iterable[Answer]) -> CSAState:
         n = state.x.size
@@ -81,7 +81,7 @@ class ESCSA(BaseAlgorithm):
         for answer in answers:
             count += 1
             with np.errstate(over="ignore", invalid="ignore"):
-                sums += unpack_scalars(answer, self.population, missing=True)
+                sums += self.layout.decode(answer).float64
         if count == 0:
             return unmoved(state)
         sums[~np.isfinite(sums)] = np.inf
@@ -105,12 +105,13 @@ class ESCSA(BaseAlgorithm):
         return CSAState(state.round + 1, x, sigma if sigma < math.inf else state.sigma, path)
 
     @property
-    def form(self) -> Form:
-        return Form(scalars=self.population, each=1, whole=True, missing=True)
+    def layout(self) -> Layout:
+        return Layout(float64=self.population, missing=True)
 
     @property
-    def cost(self) -> tuple[int, int]:
-        return self.population // 2 + 1, self.population  # with fewer there is nothing to select
+    def cost(self) -> Cost:
+        # with fewer there is nothing to select
+        return Cost(self.population // 2 + 1, self.population, whole=True)
 
     def weights(self) -> FloatArray:
         """Positive and decreasing, summing to 1, for the mu best."""
@@ -120,7 +121,10 @@ class ESCSA(BaseAlgorithm):
         return np.array([w / total for w in raw])
 
 
-def default_population(workers: int, iterations: int, batch: int, rows: int | None, n: int) -> int:
-    """lambda = M K b / N, as many evaluations as a round of DES; at least 4 + floor(3 ln n)."""
-    least = 4 + math.floor(3.0 * log(n))
-    return least if rows is None else max(round(workers * iterations * batch / rows), least)
+def defaults(problem: ProblemSize) -> dict[str, int]:
+    """lambda = M K b / N, as many values of F as a round of DES; at least 4 + floor(3 ln n)."""
+    least = 4 + math.floor(3.0 * log(problem.n))
+    if problem.rows is None:
+        return {"population": least}
+    samples = problem.workers * problem.iterations * problem.batch_size
+    return {"population": max(round(samples / problem.rows), least)}

@@ -23,7 +23,7 @@ from functools import partial
 import numpy as np
 
 from desopt.contract.errors import check_name
-from desopt.contract.payload import Form, unpack_scalars
+from desopt.contract.payload import Cost, Layout
 from desopt.contract.types import Answer, Batches, FloatArray, Task
 from desopt.kernels.steps import replay_gaussian
 from desopt.methods.aggregation import AGGREGATES, combine
@@ -58,12 +58,12 @@ class FedZOGD(BaseAlgorithm):
         return _average(self, state, answers)
 
     @property
-    def form(self) -> Form:
-        return Form(scalars=self.iterations // 2, each=2)
+    def layout(self) -> Layout:
+        return Layout(float64=self.iterations // 2)
 
     @property
-    def cost(self) -> tuple[int, int]:
-        return 2, self.iterations
+    def cost(self) -> Cost:
+        return Cost(2, self.iterations)
 
     def step_sizes(self, t: int) -> FloatArray:
         """alpha_k^t for k = 0..K'-1."""
@@ -91,12 +91,12 @@ class FedZOSGD(BaseAlgorithm):
         return _average(self, state, answers)
 
     @property
-    def form(self) -> Form:
-        return Form(scalars=self.iterations // 2, each=2)
+    def layout(self) -> Layout:
+        return Layout(float64=self.iterations // 2)
 
     @property
-    def cost(self) -> tuple[int, int]:
-        return 2, self.iterations
+    def cost(self) -> Cost:
+        return Cost(2, self.iterations)
 
     def step_sizes(self, t: int) -> FloatArray:
         """alpha_k^t for k = 0..K'-1."""
@@ -109,11 +109,11 @@ _FedZO = FedZOGD | FedZOSGD
 
 def _descent(method: _FedZO, task: Task, worker: int, batches: Batches) -> TwoPoint:
     """K' steps v -= alpha_k^t g_k u_k from x_t."""
-    estimates = method.iterations // 2
-    alpha = method.step_sizes(task.round)[: affordable(estimates, task.limit, each=2)]
+    alpha = method.step_sizes(task.round)
+    alpha = alpha[: affordable(alpha.size, task.limit, each=2)]
     return TwoPoint(
         task, worker, directions(method.seed, task.round, worker), -alpha, radius=method.radius,
-        estimates=estimates, batches=batches, moving=True,
+        layout=method.layout, batches=batches, moving=True,
     )  # fmt: skip
 
 
@@ -133,7 +133,7 @@ def _add(method: _FedZO, state: PointState, total: FloatArray, answer: Answer) -
     v = answer.point
     if v is None:
         v = state.x.copy()
-        g = unpack_scalars(answer, method.iterations // 2)
+        g = method.layout.decode(answer).float64
         stream = directions(method.seed, state.round, answer.worker)
         replay_gaussian(v, -(method.step_sizes(state.round) * g), *stream.key())
     displacement = v - state.x

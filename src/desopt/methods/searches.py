@@ -23,7 +23,7 @@ from typing import TypeAlias
 import numpy as np
 
 from desopt.contract import streams
-from desopt.contract.payload import pack_bits, pack_scalars
+from desopt.contract.payload import Layout
 from desopt.contract.streams import Stream
 from desopt.contract.types import Answer, Batches, BoolArray, FloatArray, IndexArray, Step, Task
 from desopt.kernels.steps import add_scaled, apply_step, undo_step
@@ -46,9 +46,10 @@ def affordable(count: int, limit: int | None, *, each: int = 1, first: int = 0) 
 class Search:
     """What the searches share: points given out and taken back, and what was evaluated."""
 
-    def __init__(self, task: Task, worker: int, batches: Batches) -> None:
+    def __init__(self, task: Task, worker: int, layout: Layout, batches: Batches) -> None:
         self.round, self.x, self.worker, self.batches = task.round, task.x, worker, batches
         self.evaluations = self.nans = 0
+        self._layout = layout
         self._asked: list[Buffer] = []
         self._points: list[FloatArray] = []
         self._spare: list[Buffer] = []  # memory for points, used again: new pages are slow
@@ -107,12 +108,12 @@ class OnePlusOne(Search):
     """
 
     def __init__(
-        self, task: Task, worker: int, proposals: Proposals, *, bits: int, batches: Batches,
+        self, task: Task, worker: int, proposals: Proposals, *, layout: Layout, batches: Batches,
         dense: bool,
     ) -> None:  # fmt: skip
-        super().__init__(task, worker, batches)
+        super().__init__(task, worker, layout, batches)
         self.proposals = proposals
-        self._count, self._bits, self._dense = proposals.count, bits, dense
+        self._count, self._dense = proposals.count, dense
         self._k = -1  # the step to decide on; -1: the value at x comes first
         self._accepted: BoolArray | None = None
         self._moved: tuple[IndexArray, FloatArray, FloatArray] | None = None
@@ -151,7 +152,7 @@ class OnePlusOne(Search):
             raise ValueError(f"the search is at step {self._k} of {self._count}: ask and tell more")
         point = self.point if self._dense else None
         change = None if self._moved is None else (self._moved[0], self._moved[2])
-        return self._answer(pack_bits(self._accepted, self._bits), rows, point, change)
+        return self._answer(self._layout.encode(self._accepted), rows, point, change)
 
     def _start(self) -> None:
         self._v = buffer_of(self.x.copy())  # line 3: v_0 = x_t
@@ -231,13 +232,12 @@ class TwoPoint(Search):
 
     def __init__(
         self, task: Task, worker: int, stream: Stream, scale: FloatArray, *, radius: float,
-        estimates: int, batches: Batches, moving: bool,
+        layout: Layout, batches: Batches, moving: bool,
     ) -> None:  # fmt: skip
-        super().__init__(task, worker, batches)
+        super().__init__(task, worker, layout, batches)
         self.stream, self.scale, self.radius, self.moving = stream, scale, radius, moving
         self.point = self.x.copy() if moving else np.zeros_like(self.x)  # v
         self._slopes = np.zeros(scale.size)
-        self._estimates = estimates
         self._told: list[float] = []
         self._directions: dict[int, FloatArray] = {}
 
@@ -257,7 +257,7 @@ class TwoPoint(Search):
                 f"the search has {len(self._told)} of {2 * self.scale.size} values: ask and tell "
                 "more"
             )
-        payload = pack_scalars(self._slopes).ljust(8 * self._estimates, b"\0")
+        payload = self._layout.encode(float64=self._slopes)
         return self._answer(payload, rows, self.point)
 
     def _propose(self, p: int) -> list[Buffer]:
@@ -299,11 +299,10 @@ class Population(Search):
     """
 
     def __init__(
-        self, task: Task, worker: int, stream: Stream, sigma: float, *, members: int, size: int
+        self, task: Task, worker: int, stream: Stream, sigma: float, *, members: int, layout: Layout
     ) -> None:
-        super().__init__(task, worker, Batches.ALL)
+        super().__init__(task, worker, layout, Batches.ALL)
         self.stream, self.sigma, self.members = stream, sigma, members
-        self._size = size  # lambda
         self._values: list[float] = []
 
     @property
@@ -321,9 +320,10 @@ class Population(Search):
             raise ValueError(
                 f"the search has {len(self._values)} of {self.members} values: ask and tell more"
             )
-        sums, values = np.full(self._size, inf), np.array(self._values, np.float64) * rows
+        sums = np.full(self._layout.float64, inf)  # lambda of them
+        values = np.array(self._values, np.float64) * rows
         sums[: self.members] = np.where(np.isfinite(values), values, inf)
-        return self._answer(pack_scalars(sums), rows, None)
+        return self._answer(self._layout.encode(float64=sums), rows, None)
 
     def _propose(self, p: int) -> list[Buffer]:
         first = len(self._values)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from desopt.contract.payload import Form, unpack_scalars
+from desopt.contract.payload import Cost, Layout
 from desopt.contract.types import Answer, Batches, FloatArray, Task
 from desopt.kernels.steps import replay_gaussian
 from desopt.methods.base import (
@@ -42,11 +42,10 @@ class ZOSignSGD(BaseAlgorithm):
         check_two_point(self.name, self.iterations, self.radius)
 
     def search(self, task: Task, worker: int) -> TwoPoint:
-        estimates = self.iterations // 2
-        ones = np.ones(affordable(estimates, task.limit, each=2))
+        ones = np.ones(affordable(self.iterations // 2, task.limit, each=2))
         return TwoPoint(
             task, worker, directions(self.seed, task.round, worker), ones, radius=self.radius,
-            estimates=estimates, batches=Batches.ITERATION, moving=False,
+            layout=self.layout, batches=Batches.ITERATION, moving=False,
         )  # fmt: skip
 
     def merge(self, state: PointState, answers: Iterable[Answer]) -> PointState:
@@ -55,7 +54,7 @@ class ZOSignSGD(BaseAlgorithm):
             total = answer.point  # sum_k g_k u_k
             if total is None:
                 total = np.zeros_like(state.x)
-                g = unpack_scalars(answer, self.iterations // 2)
+                g = self.layout.decode(answer).float64
                 stream = directions(self.seed, state.round, answer.worker)
                 replay_gaussian(total, g, *stream.key())
             votes += _vote(total)
@@ -65,12 +64,12 @@ class ZOSignSGD(BaseAlgorithm):
         return PointState(state.round + 1, x)
 
     @property
-    def form(self) -> Form:
-        return Form(scalars=self.iterations // 2, each=2)
+    def layout(self) -> Layout:
+        return Layout(float64=self.iterations // 2)
 
     @property
-    def cost(self) -> tuple[int, int]:
-        return 2, self.iterations
+    def cost(self) -> Cost:
+        return Cost(2, self.iterations)
 
 
 def _vote(total: FloatArray) -> FloatArray:

@@ -10,7 +10,7 @@ import numpy as np
 
 from desopt._version import __version__
 from desopt.contract.codec import digest_of
-from desopt.contract.payload import form_of
+from desopt.contract.payload import layout_of
 from desopt.contract.types import Algorithm, Answer, FloatArray, Task
 from desopt.methods import restore
 from desopt.methods.samplers import Sampler
@@ -57,7 +57,7 @@ class Replica:
         self.settings = dict(settings or {})
         self.state: Any = None
         self.task: Task | None = None
-        self._form = form_of(algorithm)
+        self._layout = layout_of(algorithm)
         self._like = algorithm.init(np.zeros(n))
         self._digest = wire.NOWHERE
         if x0 is not None:
@@ -81,7 +81,7 @@ class Replica:
         _check_settings(settings, limits)
         try:
             algorithm = restore(settings["method"], sampler)
-            form_of(algorithm)
+            layout_of(algorithm)
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise WireError(Reason.DESCRIPTION, f"no method: {error}") from None
         n, workers, zeros = settings["n"], settings["workers"], np.zeros(settings["n"])
@@ -131,7 +131,7 @@ class Replica:
 
     def _replayed(self, message: wire.Message) -> Any:
         """The state after the rounds of an update; those done already are skipped."""
-        first, rounds = wire.unpack_update(message, self._form.size)
+        first, rounds = wire.unpack_update(message, self._layout.size)
         state = self.state
         if state is None or first > state.round:
             at = "nowhere" if state is None else f"at {state.round}"

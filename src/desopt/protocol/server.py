@@ -24,7 +24,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, S
 from dataclasses import dataclass
 from typing import Any
 
-from desopt.contract.payload import form_of
+from desopt.contract.payload import layout_of
 from desopt.contract.types import Algorithm, Answer
 from desopt.protocol import wire
 from desopt.protocol.wire import Reason, Total, WireError
@@ -89,8 +89,8 @@ class Server:
         self.refused: Counter[Reason] = Counter()
         self.refusal: WireError | None = None
         self.bytes_up = self.bytes_down = 0
-        self._form = form_of(algorithm)
-        at_once = wire.MAX_ROWS if self._form.whole or batch_size is None else batch_size
+        self._layout, self._cost = layout_of(algorithm), algorithm.cost
+        at_once = wire.MAX_ROWS if self._cost.whole or batch_size is None else batch_size
         self._rows = None if trusted else at_once
         self._trusted = trusted
         self._peers: dict[Hashable, _Peer] = {}
@@ -167,7 +167,7 @@ class Server:
         if stands is None or round - stands > len(self._past):
             return wire.pack_snapshot(self.run, self._digest, self.state)
         missed = [self._past[i].answers for i in range(stands - round, 0)]
-        return wire.pack_update(self.run, round, self._digest, self._form.size, missed)
+        return wire.pack_update(self.run, round, self._digest, self._layout.size, missed)
 
     def _digest_at(self, round: int) -> bytes | None:
         back = self.state.round - round
@@ -180,7 +180,7 @@ class Server:
         if peer is None:
             raise WireError(Reason.WORKER, "a peer that hosts no workers")
         kinds = wire.ANSWER, wire.TOTAL, wire.ASK
-        message = wire.unseal(data, kinds, wire.OVERHEAD + self._form.size, self.run)
+        message = wire.unseal(data, kinds, wire.OVERHEAD + self._layout.size, self.run)
         if message.kind == wire.ASK:
             known = self._digest_at(message.round) == message.digest
             peer.stands = message.round if known else None
@@ -191,7 +191,9 @@ class Server:
             self._check_news(peer, total.worker, self.totals)
             self.totals[total.worker] = total
             return total
-        answer = wire.unpack_answer(message.body, self.workers, self._form, self._rows)
+        answer = wire.unpack_answer(message.body, self.workers, self._layout)
+        if self._rows is not None:
+            wire.check_counts(answer, self._cost, self._rows)
         self._check_news(peer, answer.worker, self.answers)
         if answer.worker not in self.asked:
             raise WireError(Reason.WORKER, f"worker {answer.worker} was not asked in this round")

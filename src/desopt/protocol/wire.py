@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from desopt.contract import codec
-from desopt.contract.payload import Form
+from desopt.contract.payload import Cost, Layout
 from desopt.contract.streams import STREAM_VERSION
 from desopt.contract.types import Answer, Task
 
@@ -160,28 +160,25 @@ def pack_answer(run: bytes, round: int, digest: bytes, answer: Answer) -> bytes:
     return seal(ANSWER, run, round, digest, _COUNTS.pack(*counts) + answer.payload)
 
 
-def unpack_answer(body: bytes, workers: int, form: Form, rows: int | None = MAX_ROWS) -> Answer:
-    """The answer, its worker below ``workers``, its payload and counts of the run's form.
-
-    ``rows``: the most that one value of the local function can be over (None: counts are
-    believed).
-    """
+def unpack_answer(body: bytes, workers: int, layout: Layout) -> Answer:
+    """The answer, its worker below ``workers``, its payload of the run's layout."""
     if len(body) < _COUNTS.size:
         raise WireError(Reason.LENGTH, f"an answer of {len(body)} bytes has no counts")
     worker, *counts = _COUNTS.unpack_from(body)
     answer = Answer(_checked(worker, workers), body[_COUNTS.size :], *counts)
     try:
-        form.check(answer)
+        layout.decode(answer)
     except ValueError as error:
         raise WireError(Reason.PAYLOAD, str(error)) from None
-    if rows is not None:
-        _check_counts(answer, form, rows)
     return answer
 
 
-def _check_counts(answer: Answer, form: Form, rows: int) -> None:
-    """Counts enter the journal and the stopping rules: none may exceed what the method spends."""
-    most = form.evaluations, answer.evaluations * rows, answer.evaluations
+def check_counts(answer: Answer, cost: Cost, rows: int) -> None:
+    """Refuse counts beyond what the method spends: they enter journals and stopping rules.
+
+    ``rows``: the most rows that one function value can be over.
+    """
+    most = cost.most, answer.evaluations * rows, answer.evaluations
     said = answer.evaluations, answer.samples, answer.nans
     for name, count, limit in zip(("evaluations", "samples", "NaNs"), said, most, strict=True):
         if count > limit:

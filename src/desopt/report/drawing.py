@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from desopt.contract.types import FloatArray
-from desopt.methods.looks import Look
+from desopt.methods.registry import Look
 from desopt.report import names, profiles
 from desopt.report.select import Series
 from desopt.studies.files import replacing

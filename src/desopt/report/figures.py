@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from desopt.methods.looks import LOOKS, Look
+from desopt.methods.registry import METHODS, Look
 from desopt.report import drawing, names
 from desopt.report.claims import DELTA, HIGH, LOW, step_study
 from desopt.report.comparison import Comparison, compare
@@ -68,7 +68,7 @@ def _curve_plans(study: Study) -> list[Plan]:
     found = richest(study.item("curves"), "method", "step_size")
     series = best_steps([s for group in found.values() for s in group.values()])
     lines = [(s, _look(s.case.method)) for s in series]
-    methods = names.in_order({s.case.method for s in series}, names.METHODS)
+    methods = names.in_order({s.case.method for s in series}, METHODS)
     legend = {names.method(m): _look(m) for m in methods}
     plans = []
     for metric, title in names.METRICS.items():
@@ -91,16 +91,16 @@ def _figure_name(title: str, place: int) -> str:
 
 
 def _look(method: str) -> Look:
-    return LOOKS.get(method, names.look(0))
+    return METHODS[method].look if method in METHODS else names.look(0)
 
 
 def _step_plans(study: Study) -> list[Plan]:
     """Figures 3 and 4."""
     series = step_study(study)
     steps = sorted({s.case.step_size for s in series})
-    methods = names.in_order({s.case.method for s in series}, names.METHODS)
-    legend = {names.method(m): (_look(m)[0], "-", _look(m)[2]) for m in methods}
-    legend |= {names.setting("step_size", a): ("#666666", _dash(a, steps), "") for a in steps}
+    methods = names.in_order({s.case.method for s in series}, METHODS)
+    legend = {names.method(m): _look(m)._replace(dash="-") for m in methods}
+    legend |= {names.setting("step_size", a): Look("#666666", _dash(a, steps), "") for a in steps}
     plans = []
     profile = compare(series, ("method", "step_size"), DELTA)
     if len(profile.instances) > 1:
@@ -125,8 +125,7 @@ def _dash(step: float, steps: Sequence[float]) -> str:
 
 def step_look(key: tuple[Any, ...], steps: Sequence[float]) -> Look:
     """Of a method with a step size."""
-    colour, _, marker = _look(key[0])
-    return colour, _dash(key[1], steps), marker
+    return _look(key[0])._replace(dash=_dash(key[1], steps))
 
 
 def _panel(
@@ -174,5 +173,5 @@ def _own_plans(study: Study) -> list[Plan]:
 
 def own_look(compared: Sequence[str], key: tuple[Any, ...], place: int) -> Look:
     """A method's own look where only methods are compared."""
-    known = list(compared) == ["method"] and key[0] in LOOKS
-    return LOOKS[key[0]] if known else names.look(place)
+    known = list(compared) == ["method"] and key[0] in METHODS
+    return METHODS[key[0]].look if known else names.look(place)

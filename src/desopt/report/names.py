@@ -5,18 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from desopt.methods.looks import LOOKS, Look
+from desopt.methods.registry import COMPARED, METHODS, Look
 from desopt.studies.text import short
 
-METHODS = {
-    "des": "DES",
-    "des-mg": "DES-mG",
-    "des-mr": "DES-mR",
-    "fed-zo-gd": "Fed-ZO-GD",
-    "fed-zo-sgd": "Fed-ZO-SGD",
-    "zo-signsgd": "ZO-signSGD",
-    "es-csa": "ES-CSA",
-}
 PROBLEMS = {"lr": "LR", "nsvm": "NSVM", "lsvm": "LSVM"}
 #: Rows of the paper's figures: rcv1, SUSY, mnist in the first, the others in the second.
 ROWS = (("rcv1", "susy", "mnist"), ("real-sim", "ijcnn1", "covtype"))
@@ -56,7 +47,7 @@ GENERATED = "(generated)"
 
 
 def method(name: str) -> str:
-    return METHODS.get(name) or short(name)
+    return METHODS[name].title if name in METHODS else short(name)
 
 
 def problem(name: str) -> str:
@@ -96,5 +87,5 @@ def in_order(found: Iterable[str], known: Iterable[str]) -> list[str]:
 
 
 def look(place: int) -> Look:
-    """For what is not a method: the same looks, in their order."""
-    return tuple(LOOKS.values())[place % len(LOOKS)]
+    """The line of a variant other than a method: the methods' looks, in their order."""
+    return METHODS[COMPARED[place % len(COMPARED)]].look

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from desopt.contract.types import FloatArray
-from desopt.methods.looks import LOOKS, Look
+from desopt.methods.registry import METHODS, Look
 from desopt.report import names, profiles
 from desopt.report.comparison import compare
 from desopt.report.figures import own_look, step_look
@@ -120,7 +120,7 @@ def _item(name: str, series: Sequence[Series], place: dict[str, int]) -> dict[st
 
 def _in_order(compared: Sequence[str], keys: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     """Methods in the paper's order, numbers by size."""
-    methods = list(names.METHODS)
+    methods = list(METHODS)
 
     def rank(name: str, value: Any) -> tuple[Any, ...]:
         if name == "method":
@@ -168,7 +168,7 @@ def _profile(
 def _profile_look(
     compared: Sequence[str], key: tuple[Any, ...], place: int, steps_used: Sequence[float]
 ) -> Look:
-    if list(compared) != ["method", "step_size"] or key[0] not in LOOKS:
+    if list(compared) != ["method", "step_size"] or key[0] not in METHODS:
         return own_look(compared, key, place)
     return step_look(key, steps_used)
 

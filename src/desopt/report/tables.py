@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from desopt.methods import METHODS
 from desopt.report import names
 from desopt.report.select import Series, Study, best_steps, richest
 from desopt.studies.cases import FIELDS
@@ -68,7 +69,7 @@ def data_sets(outcomes: Iterable[Outcome]) -> Table:
 def results(series: Sequence[Series], metric: str, caption: str) -> Table:
     """One row per instance, one column per method, the best one bold."""
     groups = richest(series, "method")
-    methods = names.in_order({s.case.method for s in series}, names.METHODS)
+    methods = names.in_order({s.case.method for s in series}, METHODS)
     problems = names.in_order({s.case.problem for s in series}, names.PROBLEMS)
     data = names.in_order({s.case.data for s in series}, names.DATA)
     rows: list[list[str]] = []

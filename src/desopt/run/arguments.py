@@ -17,17 +17,22 @@ from desopt.contract.errors import TheoryWarning, check_name
 from desopt.contract.streams import MAX_DIMENSION
 from desopt.contract.types import Algorithm, FloatArray, Objective
 from desopt.data import Shard
-from desopt.methods import METHODS
+from desopt.methods import METHODS, ProblemSize, make
 from desopt.methods.aggregation import AGGREGATES
 from desopt.system.terminal import warn
 from desopt.theory import MAX_MOMENTUM
 
 
-def as_algorithm(method: Any, **settings: Any) -> Algorithm:
+def for_one_worker(method: Any) -> bool:
+    """Whether the ``method`` argument is for a single worker with all the data."""
+    known = METHODS.get(method) if isinstance(method, str) else method
+    return bool(getattr(known, "single_worker", False))
+
+
+def as_algorithm(method: Any, problem: ProblemSize, **settings: Any) -> Algorithm:
     """The ``method`` argument as an algorithm with these settings, checked."""
     if isinstance(method, str):
-        check_name("method", method, METHODS)
-        return METHODS[method].make(method, settings)
+        return make(method, settings, problem)
     if isinstance(method, type) or not all(hasattr(method, verb) for verb in _VERBS):
         raise TypeError(
             f"method must be one of {', '.join(METHODS)} or an algorithm object, got {method!r}"
@@ -49,7 +54,7 @@ def fits_aggregate(algorithm: Algorithm, aggregate: str, n: int) -> None:
     if aggregate == "mean":
         return
     if getattr(algorithm, "aggregate", None) != aggregate:
-        names = [name for name, method in METHODS.items() if hasattr(method.algorithm, "aggregate")]
+        names = [name for name, method in METHODS.items() if method.aggregates]
         raise ValueError(
             f"aggregate={aggregate!r} is for the methods that average points "
             f"({', '.join(names)}), got {algorithm.name}; leave it out, or set it in the "

@@ -24,8 +24,7 @@ from desopt.data import NoData, as_shards, fingerprint, total_rows
 from desopt.engines import Engine, Job
 from desopt.engines.base import Wired
 from desopt.kernels.jit import compilation_noticed
-from desopt.methods import restore
-from desopt.methods.es_csa import default_population
+from desopt.methods import ProblemSize, restore
 from desopt.methods.samplers import Sampler, as_sampler
 from desopt.objectives import as_objective
 from desopt.run import arguments as check
@@ -177,15 +176,23 @@ def minimize(
     )
     path = check.as_path(journal)
     objective = as_objective(fun, regularization, setup)
-    alone = "es" in (method, getattr(method, "name", None))  # one worker has it all
+    alone = check.for_one_worker(method)
     shards = objective.prepare(as_shards(data, 1 if alone else workers, seed))
     if alone and len(shards) != 1:
-        raise ValueError(f"es is for one worker: data must be one shard, got {len(shards)}")
+        name = getattr(method, "name", method)
+        raise ValueError(f"{name} is for one worker: data must be one shard, got {len(shards)}")
     start = check.starting_point(x0, objective, shards)
     iterations = number.whole("iterations", iterations, 1, MAX_ITERATIONS)
-    usual = default_population(len(shards), iterations, batch_size, total_rows(shards), start.size)
+    problem = ProblemSize(
+        n=start.size,
+        rows=total_rows(shards),
+        workers=len(shards),
+        iterations=iterations,
+        batch_size=batch_size,
+    )
     algorithm = check.as_algorithm(
         method,
+        problem,
         step_size=number.positive("step_size", step_size),
         iterations=iterations,
         momentum=number.real("momentum", momentum),
@@ -193,7 +200,7 @@ def minimize(
         radius=number.positive("radius", radius),
         mixture=number.whole("mixture", mixture),
         sampler=as_sampler(sampler),
-        population=usual if population is None else number.whole("population", population, 2),
+        population=number.optional(number.whole, "population", population, 2),
         aggregate=check.as_aggregate(aggregate),
     )
     check.fits_aggregate(algorithm, aggregate, start.size)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
 
+from desopt.contract.payload import Cost
 from desopt.run.history import Row
 
 Callback = Callable[[Row], Any]
@@ -58,7 +59,7 @@ class Stopping:
             return Status.SECONDS, f"max_seconds {self.max_seconds:g} spent"
         return None
 
-    def limit(self, spent: int, workers: int, cost: tuple[int, int] | None) -> int | None:
+    def limit(self, spent: int, workers: int, cost: Cost | None) -> int | None:
         """The values that each worker may compute in the next round.
 
         None: as many as the method takes; 0: too few are left for a round. ``cost`` is the
@@ -66,11 +67,10 @@ class Stopping:
         """
         if self.max_evaluations is None or cost is None:
             return None
-        least, most = cost
         each = max(0, self.max_evaluations - spent) // workers
-        if each >= most:
+        if each >= cost.most:
             return None
-        return each if each >= least else 0
+        return each if each >= cost.least else 0
 
     def out_of_values(self, spent: int, workers: int) -> tuple[Status, str]:
         """The end of a run whose ``limit`` is 0."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from statistics import median
 
+from desopt.contract.types import Batches
 from desopt.data.matrix import DENSE_FROM
+from desopt.methods.registry import METHODS
 from desopt.studies.cases import Case
 from desopt.studies.execute import Length, length
 from desopt.studies.shapes import Shape, shape
@@ -38,13 +40,12 @@ def _round(case: Case, long: Length, known: Shape, entries: float, one_pass: flo
     near = normals + case.batch_size * (entries * _NEAR + _LOSS)
     far = normals + case.batch_size * (entries * _FAR + _FAR_ROW)
     touched = case.batch_size * min(1.0, case.mixture * entries / known.n)
-    each = {
-        "des-mg": _STEP + touched * _LOSS,
-        "des-mr": _STEP + touched * _LOSS,
-        "fed-zo-gd": near / 2,  # K / 2 differences
-        "fed-zo-sgd": far / 2,
-        "zo-signsgd": far / 2,
-    }.get(case.method, near)
+    method = METHODS[case.method]
+    each = far if method.batches is Batches.ITERATION else near
+    if method.sampler is not None and not method.sampler.dense:
+        each = _STEP + touched * _LOSS
+    if method.pairs:
+        each /= 2  # both values of a pair from one pass over the minibatch
     return case.workers * case.iterations * each
 
 

@@ -21,7 +21,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from desopt.contract.types import FloatArray
-from desopt.methods.looks import LOOKS
+from desopt.methods import METHODS
 from desopt.run.minimize import Result, minimize
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ TITLE = "DES, distributed evolution strategies, and others that see function val
 PROBLEM = "handwritten digits, 5-9 or 0-4; logistic regression, 64 variables, 10 workers"
 
 STEP_SIZES = (0.1, 1.0, 10.0)
-#: The methods, and which of the step sizes is known to suit each here.
-METHODS = {
+#: The step size that suits each method best here.
+BEST_STEP = {
     "des-mr": 0.1,
     "des-mg": 0.1,
     "des": 0.1,
@@ -134,12 +134,12 @@ def compare(problem: Problem, quick: bool) -> list[Outcome]:
         transient=True,
     )
     bar.disable = not bar.console.is_terminal
-    grid = {method: (known,) if quick else STEP_SIZES for method, known in METHODS.items()}
+    grid = {method: (known,) if quick else STEP_SIZES for method, known in BEST_STEP.items()}
     outcomes = []
     with bar:
         total = ROUNDS * sum(map(len, grid.values()))
         task = bar.add_task("compiling (once)", total=total, loss=np.log(2))  # the loss at x = 0
-        for method in METHODS:  # so that no method's seconds include the compiler's
+        for method in BEST_STEP:  # so that no method's seconds include the compiler's
             attempt(problem, method, 1.0, rounds=1)
 
         def show(row: Any) -> None:
@@ -242,7 +242,7 @@ def _panel(axes: Axes, problem: Problem, curves: list[tuple[Outcome, FloatArray]
     from matplotlib.ticker import LogLocator, NullFormatter
 
     for number, (outcome, where) in enumerate(curves):
-        colour, dash, marker = LOOKS[outcome.method]
+        colour, dash, marker = METHODS[outcome.method].look
         # Even distances on the logarithmic axis, but not where the curve before has its own.
         marks = np.unique(np.geomspace(1 + number % 3, len(where), 8).astype(int) - 1)[:-1]
         axes.plot(

@@ -13,7 +13,7 @@ import numpy as np
 from desopt.contract.errors import TheoryWarning
 from desopt.contract.types import FloatArray
 from desopt.data import load, partition, train_test
-from desopt.methods.es_csa import default_population
+from desopt.methods import METHODS, ProblemSize
 from desopt.objectives.scoring import Part
 from desopt.run.history import Row
 from desopt.run.minimize import minimize
@@ -28,19 +28,26 @@ class Length:
     """How long a case runs."""
 
     rounds: int
-    #: What one of its rounds counts as, in rounds of the paper: not 1 for es-csa only.
+    #: Rounds of the paper that cost as much as one of its rounds: not 1 for populations only.
     paper_rounds_each: float
     population: int | None
 
 
 def length(case: Case, rows: int, n: int) -> Length:
-    """T = E N / (M K b), at least 1; es-csa gets the generations that cost as many samples."""
-    workers = 1 if case.method == "es" else case.workers
-    samples = workers * case.iterations * case.batch_size
+    """T = E N / (M K b), at least 1; a population gets the generations of as many samples."""
+    method = METHODS[case.method]
+    problem = ProblemSize(
+        n=n,
+        rows=rows,
+        workers=1 if method.single_worker else case.workers,
+        iterations=case.iterations,
+        batch_size=case.batch_size,
+    )
+    samples = problem.workers * case.iterations * case.batch_size
     rounds = case.rounds or case.budget * rows / samples  # type: ignore[operator]
-    if case.method != "es-csa":
+    population = method.derived(problem).get("population")
+    if population is None:
         return Length(max(1, round(rounds)), 1.0, None)
-    population = default_population(case.workers, case.iterations, case.batch_size, rows, n)
     each = population * rows / samples
     return Length(max(1, round(rounds / each)), each, population)
 
@@ -51,7 +58,9 @@ def dealt(part: Part, case: Case) -> Any:
     The bits are the same, and minibatches of a large set take half the time, since they do
     not come from all over the memory.
     """
-    if case.method == "es" or part.y.size < case.workers:  # the latter is refused there
+    if (
+        METHODS[case.method].single_worker or part.y.size < case.workers
+    ):  # the latter is refused there
         return part.X, part.y
     parts = partition(part.y.size, case.workers, case.seed)
     return [(part.X[rows], part.y[rows]) for rows in parts]

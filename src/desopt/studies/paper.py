@@ -18,10 +18,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
+from desopt.methods.registry import COMPARED
 from desopt.studies.cases import Case
 from desopt.studies.shapes import Shape, shape
 
-METHODS = ("des", "des-mg", "des-mr", "fed-zo-gd", "fed-zo-sgd", "zo-signsgd", "es-csa")
 PROBLEMS = ("lr", "nsvm", "lsvm")
 STEP_SIZES = (0.1, 1.0, 10.0)
 MOMENTA = (0.0, 0.2, 0.4, 0.6, 0.8)
@@ -74,7 +74,7 @@ def items(
         b = base.batch_size
         curves += [
             replace(base, method=method, step_size=alpha)
-            for method, alpha in product(METHODS, STEP_SIZES)
+            for method, alpha in product(COMPARED, STEP_SIZES)
         ]
         momentum += [replace(base, momentum=beta) for beta in MOMENTA]
         batch += [replace(base, batch_size=size * b // 1000) for size in BATCH_SIZES]

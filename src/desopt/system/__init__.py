@@ -1,1 +1,1 @@
-"""The terminal, the cores, and how work is spread over them."""
+"""Terminal, progress display, cores."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from contextlib import suppress
+from typing import TextIO, cast
 
 #: What None, a closed file and a full disk raise.
 _LOST = (AttributeError, ValueError, OSError)
@@ -27,9 +28,14 @@ class Stderr:
             self._stream.flush()
 
     def isatty(self) -> bool:
-        with suppress(*_LOST):
-            return self._stream.isatty()
-        return False
+        return is_terminal(self._stream)
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    """Whether a person sees what is written to this stream, which may be closed or None."""
+    with suppress(*_LOST):
+        return cast(TextIO, stream).isatty()
+    return False
 
 
 def warn(message: str, category: type[Warning] = UserWarning, stacklevel: int = 1) -> None:

@@ -1,0 +1,213 @@
+"""The methods by name, with everything that the rest of the package has to know about them.
+
+Reports, figures, command-line help, studies, benchmarks, the tables of the documentation and the
+tests derive from ``METHODS``; nothing else tests a method's name. A new method is its own file,
+one entry here and one in the tests' oracle. A fact that an algorithm object states by itself
+(one worker only, an ``aggregate`` setting) is read from its class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
+
+from desopt.contract.errors import check_name
+from desopt.contract.types import Algorithm, Batches
+from desopt.methods import es_csa
+from desopt.methods.base import ProblemSize
+from desopt.methods.des import DES
+from desopt.methods.es import ES
+from desopt.methods.es_csa import ESCSA
+from desopt.methods.fed_zo import FedZOGD, FedZOSGD
+from desopt.methods.samplers import (
+    Gaussian,
+    MixtureGaussian,
+    MixtureRademacher,
+    Sampler,
+    restore_sampler,
+)
+from desopt.methods.zo_signsgd import ZOSignSGD
+
+
+class Look(NamedTuple):
+    """A method's line in every figure, in matplotlib's notation.
+
+    The colours are Okabe and Ito's, distinct for most colour-blind readers. Dash and marker
+    differ as well, for printing in grey.
+    """
+
+    colour: str
+    dash: str
+    marker: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method:
+    """A method: its algorithm, and its facts for people and for cost models."""
+
+    algorithm: type[Any]
+    #: The mutation sampler that the name stands for; None for methods without mutations.
+    sampler: type[Sampler] | None = None
+    #: The name in figures, tables and text.
+    title: str
+    look: Look
+    #: Contents of a worker's answer for a round, of K iterations or lambda members.
+    answer: str
+    #: Function values per worker and round.
+    values: str
+    batches: Batches = Batches.ROUND
+    #: Whether function values come in pairs, as two-point estimates: K must be even.
+    pairs: bool = False
+    #: Whether the paper's experiments compare it (section 5.1).
+    compared: bool = False
+    #: Settings worked out from the size of the problem where the user gives none.
+    defaults: Callable[[ProblemSize], Mapping[str, Any]] | None = None
+
+    @property
+    def single_worker(self) -> bool:
+        """Whether one worker has all the data."""
+        return bool(getattr(self.algorithm, "single_worker", False))
+
+    @property
+    def aggregates(self) -> bool:
+        """Whether workers' points are averaged, so that ``aggregate`` applies."""
+        return "aggregate" in self.settings
+
+    @property
+    def settings(self) -> frozenset[str]:
+        """The names of its hyper-parameters."""
+        return frozenset(field.name for field in fields(self.algorithm))
+
+    def derived(self, problem: ProblemSize) -> Mapping[str, Any]:
+        """Defaults that depend on the size of the problem, such as a population."""
+        return self.defaults(problem) if self.defaults else {}
+
+    def make(
+        self, name: str, settings: Mapping[str, Any], problem: ProblemSize | None = None
+    ) -> Algorithm:
+        """The algorithm with its share of the settings; None stands for the default."""
+        given = {key: value for key, value in settings.items() if value is not None}
+        chosen = {**self.derived(problem)} if problem else {}
+        chosen |= {key: value for key, value in given.items() if key in self.settings}
+        if self.sampler is not None:
+            chosen.setdefault("sampler", self._sampler(given))
+        algorithm: Algorithm = self.algorithm(**chosen | {"name": name})
+        return algorithm
+
+    def _sampler(self, settings: Mapping[str, Any]) -> Sampler:
+        assert self.sampler is not None
+        sparse = not self.sampler.dense and "mixture" in settings
+        return self.sampler(l=settings["mixture"]) if sparse else self.sampler()  # type: ignore[call-arg]
+
+
+#: The methods in the paper's order. The contract tests run over all of them.
+METHODS: dict[str, Method] = {
+    "es": Method(
+        algorithm=ES,
+        sampler=Gaussian,
+        title="ES",
+        look=Look("#999999", ":", "s"),
+        answer="K bits",
+        values="K + 1",
+        batches=Batches.ALL,
+    ),
+    "des": Method(
+        algorithm=DES,
+        sampler=Gaussian,
+        title="DES",
+        look=Look("#000000", "-", "^"),
+        answer="K bits",
+        values="K + 1",
+        compared=True,
+    ),
+    "des-mg": Method(
+        algorithm=DES,
+        sampler=MixtureGaussian,
+        title="DES-mG",
+        look=Look("#E69F00", "--", "s"),
+        answer="K bits",
+        values="K + 1",
+        compared=True,
+    ),
+    "des-mr": Method(
+        algorithm=DES,
+        sampler=MixtureRademacher,
+        title="DES-mR",
+        look=Look("#D55E00", "-", "o"),
+        answer="K bits",
+        values="K + 1",
+        compared=True,
+    ),
+    "fed-zo-gd": Method(
+        algorithm=FedZOGD,
+        title="Fed-ZO-GD",
+        look=Look("#0072B2", "-.", "D"),
+        answer="K/2 numbers",
+        values="K",
+        compared=True,
+        pairs=True,
+    ),
+    "fed-zo-sgd": Method(
+        algorithm=FedZOSGD,
+        title="Fed-ZO-SGD",
+        look=Look("#56B4E9", "--", "v"),
+        answer="K/2 numbers",
+        values="K",
+        compared=True,
+        batches=Batches.ITERATION,
+        pairs=True,
+    ),
+    "zo-signsgd": Method(
+        algorithm=ZOSignSGD,
+        title="ZO-signSGD",
+        look=Look("#009E73", ":", "P"),
+        answer="K/2 numbers",
+        values="K",
+        compared=True,
+        batches=Batches.ITERATION,
+        pairs=True,
+    ),
+    "es-csa": Method(
+        algorithm=ESCSA,
+        title="ES-CSA",
+        look=Look("#CC79A7", "-.", "X"),
+        answer="λ numbers",
+        values="λ",
+        compared=True,
+        batches=Batches.ALL,
+        defaults=es_csa.defaults,
+    ),
+}
+
+#: The methods that the paper compares, in its order.
+COMPARED = tuple(name for name, method in METHODS.items() if method.compared)
+
+
+def make(name: str, settings: Mapping[str, Any], problem: ProblemSize | None = None) -> Algorithm:
+    """The method of this name with its share of the settings, and defaults for the rest.
+
+    A setting of None is a default as well: a fixed one, or one that the method works out from
+    the size of the problem.
+    """
+    check_name("method", name, METHODS)
+    return METHODS[name].make(name, settings, problem)
+
+
+def restore(settings: Mapping[str, Any], sampler: Sampler | None = None) -> Algorithm:
+    """The algorithm described by ``settings()``, as a journal's header holds them.
+
+    ``sampler`` is needed where the run had one of the user's own.
+    """
+    name = settings["name"]
+    if name not in METHODS:
+        raise ValueError(f"unknown method {name!r}: choose from {', '.join(METHODS)}")
+    values = dict(settings)
+    if METHODS[name].sampler is not None:
+        values["sampler"] = sampler or restore_sampler(settings["sampler"])
+    algorithm: Algorithm = METHODS[name].algorithm(**values)
+    if algorithm.settings() != settings:
+        raise ValueError(
+            f"sampler {settings['sampler']} made this run, not {sampler.settings()}"  # type: ignore[union-attr]
+        )
+    return algorithm
