@@ -15,14 +15,16 @@ from scipy import sparse
 
 import desopt
 from desopt.contract import streams
+from desopt.contract.payload import Layout
 from desopt.contract.streams import Purpose, Stream
-from desopt.contract.types import IndexArray
+from desopt.contract.types import IndexArray, Task
 from desopt.data import Rows
 from desopt.data.twins import dense_twin, sparse_twin
 from desopt.kernels import gaussian, losses, mixture, two_point
 from desopt.kernels.jit import exact
 from desopt.kernels.layouts import Csr, Dense
-from desopt.objectives import LinearModel
+from desopt.methods.searches import Population
+from desopt.objectives import LinearModel, WorkerData
 
 KINDS = {"lr": losses.LR, "nsvm": losses.NSVM, "lsvm": losses.LSVM}
 
@@ -218,11 +220,13 @@ def test_values_around_are_the_values_there(twin: str) -> None:
     assert isinstance(shard, Rows)
     x = np.random.default_rng(0).normal(size=n)
     stream = Stream(1, 2, 3, 0, Purpose.NORMAL)
-    got = model.on_rows(shard, None, x).values_around(stream, 0.3, 7)
-    f = model.on_rows(shard, None, x)
+    local, sums = WorkerData(model, shard, 0, 0, 1), Layout(float64=7)
+    got = sums.decode(
+        local.run(Population(Task(0, x), 0, stream, 0.3, members=7, layout=sums))
+    ).float64
     for k in range(7):
         z = streams.normals(Stream(1, 2, 3, k, Purpose.NORMAL), n)
-        assert got[k] == pytest.approx(f.at(x + 0.3 * z), rel=1e-12)
+        assert got[k] == pytest.approx(local.total(x + 0.3 * z)[0], rel=1e-12)
 
 
 _RUN = """

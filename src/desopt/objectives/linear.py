@@ -149,19 +149,20 @@ class LinearModel:
     def bind(self, batch: Batch, x: FloatArray) -> LinearFunction:
         return LinearFunction(self, batch, x)
 
-    def rows_of(self, batch: Batch) -> tuple[Table, IndexArray]:
-        """The table that a batch is from, and its row numbers there; drawn samples are checked."""
-        shard = batch.shard
-        if shard.arrays:
-            return _table(shard.arrays), cast(Rows, shard).numbers(batch)
+    def rows_of(self, batch: Batch, x: FloatArray) -> tuple[Table, IndexArray]:
+        """The table that a batch is from, and its row numbers there; for points like x."""
+        if batch.shard.arrays:
+            shard = cast(Rows, batch.shard)
+            return _table(shard.arrays).fits(shard.where, x), shard.numbers(batch)
         (drawn,) = batch.arguments()
         try:
             rows = as_rows(drawn, "the batch of draw(rng, b)")
             (prepared,) = self.prepare([rows], some=True)
+            table = _table(prepared.arrays).fits(rows.where, x)
         except (TypeError, ValueError) as error:
             kind = TypeError if isinstance(error, TypeError) else ValueError
             raise kind(f"worker {batch.stream.worker}: {error}") from error
-        return _table(prepared.arrays), cast(Rows, prepared).numbers()
+        return table, rows.numbers()
 
     def _check_arrays(self, arrays: tuple[Any, ...], where: str) -> None:
         shapes = [array.shape for array in arrays]
@@ -195,7 +196,7 @@ class LinearFunction:
         self._loss = LOSSES[model.loss], model.penalty
         self._iteration: int | None = None  # of the batch in _drawn
         if batch.shard.arrays:
-            self._check(_table(batch.shard.arrays), x)
+            self._table(x)
 
     def value(self, x: FloatArray, iteration: int = 0) -> float:
         data = self._data(x, iteration)
@@ -206,19 +207,20 @@ class LinearFunction:
         if compiled is None or not compiled(self, search):
             drive(search, self.value)
 
-    def _check(self, table: Table, x: FloatArray) -> Table:
-        return table.fits(getattr(self._batch.shard, "where", "data"), x)
+    def _table(self, x: FloatArray) -> Table:
+        """The table of a shard that has one, for points like x."""
+        shard = cast(Rows, self._batch.shard)
+        return _table(shard.arrays).fits(shard.where, x)
 
     def _data(
         self, x: FloatArray, iteration: int = 0
     ) -> tuple[Dense | Csr, IndexArray, FloatArray]:
         """Layout, row numbers and labels of the batch, for points like x."""
         if iteration != self._iteration:
-            self._drawn = self._linear.rows_of(self._batch.at(iteration))
+            self._drawn = self._linear.rows_of(self._batch.at(iteration), x)
             self._iteration = iteration
         table, numbers = self._drawn
-        self._check(table, x)
-        return table.layout, numbers, table[1]
+        return table.fits("data", x).layout, numbers, table[1]
 
     # --- searches in compiled code: True, or False where they must be driven by values -------
 
@@ -231,7 +233,7 @@ class LinearFunction:
         batch = self._batch
         if batch.batches is Batches.ROUND and batch.shard.arrays:
             shard = cast(Rows, batch.shard)  # its rows are drawn inside the call
-            table = self._check(_table(shard.arrays), x)
+            table = self._table(x)
             layout, y = table.layout, table[1]
             rows = *shard.members, batch.size, batch.stream.key()
         else:
@@ -279,7 +281,7 @@ class LinearFunction:
     def _two_point_on_rows(self, search: TwoPoint) -> bool:
         """All estimates in one call, their minibatches drawn inside it."""
         shard, slopes = cast(Rows, self._batch.shard), np.empty(search.scale.size)
-        table = self._check(_table(shard.arrays), search.point)
+        table = self._table(search.point)
         rows = table.layout, *shard.members, table[1], self._batch.size
         keys = self._batch.stream.key(), search.stream.key()
         rest = search.scale, *self._loss, search.radius, slopes, *keys
