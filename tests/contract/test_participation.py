@@ -194,7 +194,7 @@ def test_votes_are_counted_among_those_who_answered() -> None:
     algorithm, state, answers = answered("zo-signsgd")
     some = [answers[i] for i in (1, 2, 6)]
     step = algorithm.step_size / np.sqrt(state.round + 1)
-    votes = sum(np.asarray(a.point) for a in some)
+    votes: Any = sum(np.sign(np.asarray(a.point)) for a in some)
     np.testing.assert_allclose(algorithm.merge(state, some).x, state.x - step * np.sign(votes))
 
 

@@ -15,7 +15,7 @@ import desopt
 from desopt.contract.payload import Layout
 from desopt.contract.types import Answer, Task
 from desopt.methods import make
-from desopt.methods.base import Settings
+from desopt.methods.base import BaseAlgorithm
 from desopt.methods.des import DESState
 from desopt.run import journal as journals
 from desopt.run.stopping import Status
@@ -180,7 +180,7 @@ def test_rounds_that_end_with_the_budget_are_done() -> None:
     assert run(67, rounds=2).status == Status.ROUNDS
 
 
-class Own(Settings):
+class Own(BaseAlgorithm):
     """A method that says nothing of its cost: as before, the round that spends it is the last."""
 
     layout = Layout()

@@ -10,8 +10,9 @@ from helpers import tables
 
 import desopt
 from desopt import METHODS
+from desopt.contract.types import Batches
 from desopt.methods import ProblemSize, make
-from desopt.methods.registry import COMPARED, Batches, Method
+from desopt.methods.registry import COMPARED, Method
 from desopt.report import names
 
 K, LAMBDA = 24, 13

@@ -8,7 +8,6 @@ from typing import Any
 from desopt.contract.checks import real
 from desopt.contract.errors import check_name
 from desopt.contract.types import Objective
-from desopt.objectives.crew import ThreadCrew
 from desopt.objectives.functions import PythonObjective
 from desopt.objectives.linear import LinearModel
 from desopt.objectives.local import WorkerData
@@ -20,7 +19,7 @@ def as_objective(fun: Any, penalty: Any, setup: Callable[[], Any] | None) -> Obj
     if isinstance(fun, str):
         check_name("fun", fun, LOSSES)
         return LinearModel(fun, real("regularization", penalty))
-    if hasattr(fun, "on_rows"):
+    if hasattr(fun, "bind"):
         objective: Objective = fun
         return objective
     return PythonObjective(fun, setup)
@@ -31,7 +30,6 @@ __all__ = [
     "LinearModel",
     "Loss",
     "PythonObjective",
-    "ThreadCrew",
     "WorkerData",
     "as_objective",
 ]
