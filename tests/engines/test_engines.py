@@ -75,7 +75,7 @@ engines = pytest.mark.parametrize("engine", [name for name in desopt.ENGINES if 
 
 # --- the matrix ------------------------------------------------------------------------------
 
-#: Dealt to four workers, or the unequal shards.
+#: Partitioned to four workers, or the unequal shards.
 KINDS: dict[str, tuple[Any, Any]] = {
     "dense": ("lr", (_X, _Y)),
     "csr": ("nsvm", CSR),
