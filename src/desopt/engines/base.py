@@ -11,10 +11,10 @@ from typing import Any, Protocol
 from desopt.contract.codec import digest_of
 from desopt.contract.errors import ObjectiveError
 from desopt.contract.participation import participants
-from desopt.contract.types import Algorithm, Answer, FloatArray, Objective, Task, Together
-from desopt.data import Dealt, Shard
+from desopt.contract.types import Algorithm, Answer, FloatArray, Objective, Task
+from desopt.data import Shard
 from desopt.data.checks import refuse_width
-from desopt.objectives import LinearModel, ThreadCrew, WorkerData
+from desopt.objectives import WorkerData
 from desopt.protocol.replica import VERSION
 from desopt.protocol.server import Traffic
 
@@ -71,15 +71,6 @@ class Job:
             raise
         return answer if self.handover else answer.bare()
 
-    def crew(self, threads: int) -> ThreadCrew | None:
-        """Threads that can do the work of all workers in compiled code, where there is any."""
-        if not isinstance(self.algorithm, Together) or not self.algorithm.together:
-            return None
-        if not isinstance(self.objective, LinearModel) or not isinstance(self.shards, Dealt):
-            return None
-        self._check_width("all workers", self.shards)
-        return ThreadCrew(self.objective, self.shards, self.seed, self.batch_size, threads)
-
     def total(self, x: FloatArray, worker: int) -> tuple[float, int]:
         """Sum of F over one worker's data, and their number."""
         try:
@@ -91,10 +82,10 @@ class Job:
     def time_of_a_value(self, x: FloatArray) -> float:
         """Seconds that one value on a minibatch takes; the first call, of two, is to warm up."""
         try:
-            f = self._local(0).minibatch(x, 0)
-            f.value()
+            f = self._local(0).function(x, 0)
+            f.value(x)
             began = time.perf_counter()
-            f.value()
+            f.value(x)
         except ObjectiveError as error:
             error.worker, error.round = 0, 0
             raise

@@ -6,11 +6,10 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
-from typing import TypeVar, cast
+from typing import TypeVar
 
-from desopt.contract.types import Answer, Task, Together
+from desopt.contract.types import Answer, Task
 from desopt.engines.base import InMemory, Job
-from desopt.objectives import ThreadCrew
 from desopt.system.parallel import cores
 
 T = TypeVar("T")
@@ -27,19 +26,14 @@ class Threads(InMemory):
     def __init__(self, jobs: int | None = None) -> None:
         self.jobs = cores() if jobs is None else jobs
         self._pool: ThreadPoolExecutor | None = None
-        self._crew: ThreadCrew | None = None
 
     def start(self, job: Job) -> None:
         super().start(job)
         self._threads = min(self.jobs, job.workers)
         self._pool = ThreadPoolExecutor(max(1, self._threads - 1), "desopt")
-        self._crew = job.crew(self._threads)
 
     def round(self, task: Task) -> Iterator[Answer]:
         self._traffic.count(self._state)
-        if self._crew is not None:
-            algorithm = cast(Together, self._job.algorithm)
-            return algorithm.work_together(task, self._crew, self._job.asked(task.round))
         return self._spread(partial(self._job.work, task), self._job.asked(task.round))
 
     def evaluate(self, workers: Sequence[int]) -> list[tuple[float, int]]:
@@ -92,7 +86,5 @@ class Threads(InMemory):
             stop()
 
     def close(self) -> None:
-        if self._crew is not None:
-            self._crew.close()
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
