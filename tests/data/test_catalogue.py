@@ -450,7 +450,7 @@ def test_data_list(tmp_path: Path) -> None:
     assert set(data.names()) < set(rows)
     assert str(tmp_path / "heart_scale") in rows["heart"]
     assert "96.24%" in rows["heart"]
-    assert "not here" in rows["rcv1"]
+    assert "not found" in rows["rcv1"]
     assert "677,399" in rows["rcv1"]
     assert "generated" in rows["susy-like"]
     assert "\x1b" not in done
