@@ -22,8 +22,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from desopt.contract.types import Batches, IndexArray
+from desopt.contract.types import Algorithm, Batches, IndexArray
 from desopt.data.matrices import plain_arrays
+from desopt.methods.registry import METHODS
 
 #: Bytes of a data set up to which it is copied.
 LIMIT = 1 << 30
@@ -33,21 +34,25 @@ ENOUGH_PASSES = 16.0
 
 
 def expected_passes(
-    batches: Batches, *, rows: int | None, batch: int, values: int, rounds: int, evaluations: int
+    algorithm: Algorithm, *, rows: int | None, batch: float, rounds: int, eval_every: int | None
 ) -> float:
     """Roughly how many times a run reads all rows; 0 if their number is unknown.
 
-    ``batch``: the size of the minibatches of all workers together; ``values``: function values of
-    a worker's round; ``evaluations``: evaluations of the training loss.
+    ``batch``: the size of the minibatches of all workers of a round together; ``eval_every``: as
+    in ``minimize``, where None takes little time by itself.
     """
     if not rows:
         return 0.0
+    values = algorithm.cost.most
     per_round = {
         Batches.ROUND: batch / rows,
         Batches.ITERATION: values / 2 * batch / rows,  # two values on each minibatch
         Batches.ALL: values,
     }
-    return evaluations + rounds * per_round[batches]
+    usual = Batches.ALL if algorithm.cost.whole else Batches.ROUND
+    known = METHODS.get(algorithm.name)
+    evaluations = rounds / eval_every if eval_every else 0.0
+    return evaluations + rounds * per_round[known.batches if known else usual]
 
 
 def fits_in_memory(arrays: Iterable[Any]) -> bool:

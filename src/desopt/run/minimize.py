@@ -20,7 +20,7 @@ from desopt.contract.errors import EngineError
 from desopt.contract.participation import asked
 from desopt.contract.streams import MAX_ITERATIONS, MAX_ROUNDS, SERVER, STREAM_VERSION
 from desopt.contract.types import Algorithm, Answer, FloatArray, Objective, Task
-from desopt.data import NoData, as_shards, fingerprint, total_rows
+from desopt.data import NoData, as_shards, expected_passes, fingerprint, side_by_side, total_rows
 from desopt.engines import Engine, Job
 from desopt.kernels.jit import compilation_noticed
 from desopt.methods import ProblemSize, restore
@@ -205,6 +205,14 @@ def minimize(
     check.fits_aggregate(algorithm, aggregate, start.size)
     check.warn_outside_theory(algorithm, None if data is None else batch_size, rounds)
     share = number.share("participation", participation)
+    passes = expected_passes(
+        algorithm,
+        rows=problem.rows,
+        batch=share * len(shards) * batch_size,
+        rounds=rounds,
+        eval_every=schedule.eval_every,
+    )
+    shards = side_by_side(shards, passes)
     job = Job(algorithm, objective, shards, batch_size, seed, start.size, share)
     chosen, why = choose(
         engine,
