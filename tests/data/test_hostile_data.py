@@ -434,10 +434,9 @@ def what_was_not_prepared_is_refused() -> None:
                 ValueError, match=f"data have {N} columns, but x has {point.size} n"
             ):
                 use()
-    for threads in (1, 2):
-        shards = model.prepare(as_shards((X, Y), 3, 0))
-        with pytest.raises(ValueError, match=r"all workers: its data have 6 columns, but x has 7"):
-            Job(DES(), model, shards, 5, 0, N + 1).crew(threads)
+    shards = model.prepare(as_shards((X, Y), 3, 0))
+    with pytest.raises(ValueError, match=r"worker 1: its data have 6 columns, but x has 7"):
+        Job(DES(), model, shards, 5, 0, N + 1).total(np.zeros(N + 1), 1)
 
 
 class Nonsense(Sampler):

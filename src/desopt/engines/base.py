@@ -11,12 +11,11 @@ from typing import Any, Protocol
 from desopt.contract.codec import digest_of
 from desopt.contract.errors import ObjectiveError
 from desopt.contract.participation import participants
-from desopt.contract.types import Algorithm, Answer, FloatArray, Objective, Task, Together
-from desopt.data import Dealt, Shard
+from desopt.contract.types import Algorithm, Answer, FloatArray, Objective, Task
+from desopt.data import Shard
 from desopt.data.checks import refuse_width
-from desopt.objectives import LinearModel, ThreadCrew, WorkerData
+from desopt.objectives import WorkerData
 from desopt.protocol.replica import VERSION
-from desopt.protocol.server import Traffic
 
 #: Points handed over in memory may take this much; beyond it answers are replayed.
 HANDOVER_BYTES = 2**28
@@ -70,15 +69,6 @@ class Job:
             error.worker, error.round = worker, task.round
             raise
         return answer if self.handover else answer.bare()
-
-    def crew(self, threads: int) -> ThreadCrew | None:
-        """Threads that can do the work of all workers in compiled code, where there is any."""
-        if not isinstance(self.algorithm, Together) or not self.algorithm.together:
-            return None
-        if not isinstance(self.objective, LinearModel) or not isinstance(self.shards, Dealt):
-            return None
-        self._check_width("all workers", self.shards)
-        return ThreadCrew(self.objective, self.shards, self.seed, self.batch_size, threads)
 
     def total(self, x: FloatArray, worker: int) -> tuple[float, int]:
         """Sum of F over one worker's data, and their number."""
@@ -158,22 +148,6 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Release everything; called once per ``start``, also after an error."""
-
-
-class InMemory:
-    """What engines share whose workers need no messages: the state, and the bytes saved."""
-
-    repeated = 0
-
-    def start(self, job: Job) -> None:
-        self._job = job
-        self._traffic = Traffic(job.algorithm, job.workers, job.asked)
-
-    def begin(self, state: Any, limit: int | None = None) -> None:
-        self._state = state
-
-    def traffic(self) -> tuple[int, int]:
-        return self._traffic.take()
 
 
 def describe(job: Job, x0: FloatArray) -> dict[str, Any]:

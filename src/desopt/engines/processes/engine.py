@@ -20,11 +20,12 @@ from dataclasses import dataclass, replace
 
 from desopt.contract.errors import EngineError
 from desopt.contract.types import Answer, Task
-from desopt.engines.base import InMemory, Job
+from desopt.engines.base import Job
 from desopt.engines.processes import messages
 from desopt.engines.processes.channel import Channel
 from desopt.engines.processes.memory import anonymous_file, share, shared_floats
 from desopt.engines.processes.watched import Watched, python, socket_pair
+from desopt.engines.serial import InMemory
 from desopt.system.parallel import cores, thread_limits
 from desopt.system.terminal import warn
 
