@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from desopt._version import __version__
-from desopt.contract.codec import digest_of
+from desopt.contract.codec import digest_of, state_bytes
 from desopt.contract.payload import layout_of
 from desopt.contract.types import Algorithm, Answer, FloatArray, Task
 from desopt.methods import restore
@@ -63,7 +63,7 @@ class Replica:
         if x0 is not None:
             self.state = algorithm.init(x0)
             self.task = algorithm.plan(self.state)
-            self._digest = wire.digest_of(self.task)
+            self._digest = wire.task_digest(self.task)
 
     @classmethod
     def joining(
@@ -91,7 +91,7 @@ class Replica:
     @property
     def limit(self) -> int:
         """The longest message that ``follow`` looks at."""
-        return wire.largest_update(wire.state_bytes(self._like))
+        return wire.largest_update(state_bytes(self._like))
 
     def follow(self, data: bytes) -> Task:
         """Go where the message leads; the task of that round."""
@@ -104,7 +104,7 @@ class Replica:
         else:
             state = self._replayed(message)
         task = self.algorithm.plan(state)
-        if wire.digest_of(task) != message.digest:
+        if wire.task_digest(task) != message.digest:
             self._digest = wire.NOWHERE  # what led here is not to be trusted: ask for the state
             raise WireError(Reason.DIVERGED, f"another x than the server's in round {state.round}")
         self.state, self.task, self._digest = state, task, message.digest
@@ -145,7 +145,7 @@ class Replica:
         return state
 
     def _digest_of(self, task: Task) -> bytes:
-        return self._digest if task is self.task else wire.digest_of(task)
+        return self._digest if task is self.task else wire.task_digest(task)
 
 
 def _check_settings(settings: Mapping[str, Any], limits: Limits) -> None:

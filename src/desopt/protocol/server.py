@@ -24,6 +24,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, S
 from dataclasses import dataclass
 from typing import Any
 
+from desopt.contract import codec
 from desopt.contract.payload import layout_of
 from desopt.contract.types import Algorithm, Answer
 from desopt.protocol import wire
@@ -84,7 +85,7 @@ class Server:
         self.workers = workers
         self._asked = asked or (lambda _round: range(workers))
         self.run = secrets.token_bytes(8) if run is None else run
-        most = wire.state_bytes(state)
+        most = codec.state_bytes(state)
         self.replay_bytes = most if replay_bytes is None else min(replay_bytes, most)
         self.refused: Counter[Reason] = Counter()
         self.refusal: WireError | None = None
@@ -136,7 +137,7 @@ class Server:
 
     def advance(self, state: Any, answers: Sequence[Answer]) -> None:
         """Begin the round after the one that had these answers and led to this state."""
-        past = _Past(self._digest, wire.pack_round(answers))
+        past = _Past(self._digest, codec.pack_round(answers))
         self._past.append(past)
         self._kept += len(past.answers)
         # nobody will be sent these: the state is smaller, or has to do
@@ -146,7 +147,7 @@ class Server:
 
     def _begin(self, state: Any) -> None:
         self.state = state
-        self._digest = wire.digest_of(self.algorithm.plan(state))
+        self._digest = wire.task_digest(self.algorithm.plan(state))
         self.answers: dict[int, Answer] = {}
         self.totals: dict[int, Total] = {}
         asked = self._asked(state.round)
@@ -238,8 +239,8 @@ class Traffic:
     def count(self, state: Any) -> None:
         """Add the messages of the round that begins with this state."""
         asked = self._asked(state.round)
-        answers = wire.round_bytes(len(asked), self._size)
-        kept = min(wire.state_bytes(state) // answers, wire.MAX_REPLAY)
+        answers = codec.round_bytes(len(asked), self._size)
+        kept = min(codec.state_bytes(state) // answers, wire.MAX_REPLAY)
         self._up += len(asked) * (wire.OVERHEAD + self._size)
         snapshot = 0
         for missed, workers in self._missed(state.round, asked).items():

@@ -30,13 +30,18 @@ import struct
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import numpy as np
-
-from desopt.contract.codec import digest_of, pack_state, state_parts, unpack_state
+from desopt.contract.codec import (
+    digest_of,
+    pack_entries,
+    pack_state,
+    state_parts,
+    unpack_entries,
+    unpack_state,
+)
 from desopt.contract.errors import JournalError
 from desopt.contract.streams import MAX_DIMENSION, SERVER
 from desopt.contract.types import Answer, FloatArray, State
@@ -90,16 +95,7 @@ class Snapshot:
 
     def state(self, like: Any) -> Any:
         """The state, with the fields and sizes that ``like`` has."""
-        known = {f.name: getattr(like, f.name) for f in fields(like)}
-        sizes = {name: v.size for name, v in known.items() if isinstance(v, np.ndarray)}
-        meta, _ = state_parts(self.payload)
-        if meta["arrays"] != sizes or meta["plain"].keys() != known.keys() - sizes.keys():
-            raise ValueError(f"its fields or their sizes are not those of {type(like).__name__}")
-        values = unpack_state(self.payload)
-        wrong = [name for name, value in known.items() if not _similar(values[name], value)]
-        if wrong:
-            raise ValueError(f"{wrong[0]} has a value that it cannot have")
-        return type(like)(**values)
+        return unpack_state(self.payload, like)
 
 
 @dataclass
@@ -420,13 +416,8 @@ def _follows_a_head(file: BinaryIO, at: int) -> bool:
 
 
 def _pack_round(row: Row, answers: Sequence[Answer]) -> bytes:
-    """Workers by the gap to the one before: a byte each where all or most of them answered."""
-    parts = [_ROUND.pack(*(row[name] for name in _ROUND_FIELDS), len(answers))]
-    expected = 0
-    for answer in answers:
-        parts += _varint(answer.worker - expected), _varint(len(answer.payload)), answer.payload
-        expected = answer.worker + 1
-    return b"".join(parts)
+    totals = _ROUND.pack(*(row[name] for name in _ROUND_FIELDS), len(answers))
+    return totals + pack_entries(answers)
 
 
 _ROUND_FIELDS = (
@@ -444,19 +435,7 @@ def _unpack_round(payload: bytes, workers: int) -> tuple[Row, list[Answer]]:
     row = Row(zip(_ROUND_FIELDS, values, strict=True), answers=count)
     if any(row[name] >= most for name, most in _TOTALS.items()):  # there must be room for more
         raise ValueError("a count that no run has")
-    answers: list[Answer] = []
-    at, worker = _ROUND.size, -1
-    for _ in range(count):
-        gap, at = _read_varint(payload, at)
-        length, at = _read_varint(payload, at)
-        worker += gap + 1
-        if worker >= workers or at + length > len(payload):
-            raise ValueError(f"an answer of worker {worker} of {workers}, {length} bytes long")
-        answers.append(Answer(worker, payload[at : at + length]))
-        at += length
-    if at != len(payload):
-        raise ValueError(f"{len(payload) - at} bytes follow the last answer")
-    return row, answers
+    return row, unpack_entries(payload[_ROUND.size :], count, workers)
 
 
 #: What of the configuration is used by whoever only reads, and what it may be.
@@ -476,37 +455,8 @@ def _unpack_header(payload: bytes) -> dict[str, Any]:
     return header  # type: ignore[no-any-return]
 
 
-def _similar(found: Any, like: Any) -> bool:
-    """Whether a field may have this value, seen what it has elsewhere."""
-    if isinstance(like, float):
-        return isinstance(found, float) or (type(found) is int and abs(found) < 2**63)
-    return type(found) is type(like)
-
-
 def _to_json(value: Any) -> bytes:
     return json.dumps(value).encode()
-
-
-def _varint(number: int) -> bytes:
-    """7 bits a byte, lowest first; the top bit says that more follow."""
-    out = bytearray()
-    while number > 127:
-        out.append(number & 127 | 128)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
-
-
-def _read_varint(data: bytes, at: int) -> tuple[int, int]:
-    number = shift = 0
-    while True:
-        if shift > 63:
-            raise ValueError("a number of more than 64 bits")
-        byte = data[at]
-        number |= (byte & 127) << shift
-        at, shift = at + 1, shift + 7
-        if byte < 128:
-            return number, at
 
 
 def _cut(file: BinaryIO, end: int) -> None:

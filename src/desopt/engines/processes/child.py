@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from desopt.contract.types import FloatArray, Task
 from desopt.engines.base import Job
-from desopt.engines.processes import channel, messages
+from desopt.engines.processes import messages
 from desopt.engines.processes.memory import attach, shared_floats
 
 
@@ -39,18 +39,18 @@ def _serve_all(connection: int, job_fd: int, buffer_fd: int) -> None:
         slots = job.workers if job.handover else 0
         buffer = shared_floats(buffer_fd, (1 + slots, job.n))
     except Exception as error:
-        channel.write(connection, messages.pack_error(error))
+        messages.write(connection, messages.pack_error(error))
         return
-    channel.write(connection, messages.READY)
+    messages.write(connection, messages.READY)
     x = buffer[0]
     x.flags.writeable = False
     while True:
-        request = channel.read(connection)
+        request = messages.read(connection)
         try:
             reply = _serve(job, request, x, buffer[1:])
         except Exception as error:
             reply = messages.pack_error(error)
-        channel.write(connection, reply)
+        messages.write(connection, reply)
 
 
 def _serve(job: Job, request: bytes, x: FloatArray, points: FloatArray) -> bytes:

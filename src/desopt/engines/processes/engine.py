@@ -19,11 +19,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from desopt.contract.errors import EngineError
+from desopt.contract.payload import layout_of
 from desopt.contract.types import Answer, Task
 from desopt.engines.base import Job
 from desopt.engines.processes import messages
-from desopt.engines.processes.channel import Channel
 from desopt.engines.processes.memory import anonymous_file, share, shared_floats
+from desopt.engines.processes.messages import Channel
 from desopt.engines.processes.watched import Watched, python, socket_pair
 from desopt.engines.serial import InMemory
 from desopt.system.parallel import cores, thread_limits
@@ -85,9 +86,10 @@ class Processes(InMemory):
         self._traffic.count(self._state)
         self._buffer[0] = task.x
         answers: dict[int, Answer] = {}
+        layout = layout_of(self._job.algorithm)
 
         def keep(message: bytes) -> None:
-            answer, has_point = messages.unpack_answer(message)
+            answer, has_point = messages.unpack_answer(message, self._job.workers, layout)
             point = self._buffer[1 + answer.worker] if has_point else None
             answers[answer.worker] = replace(answer, point=point)
 
