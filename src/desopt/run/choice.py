@@ -37,6 +37,7 @@ def choose(
         "threads": {"jobs": jobs},
         "processes": {"jobs": jobs, "timeout": timeout, "attempts": attempts},
         "ray": {"jobs": jobs, "timeout": timeout, "attempts": attempts},
+        "flower": {},
     }
     if engine != "auto":
         check_name("engine", engine, ["auto", *ENGINES])

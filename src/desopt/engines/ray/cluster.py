@@ -49,8 +49,8 @@ def node_of_each_cpu() -> list[str]:
     return spread or [ray.get_runtime_context().get_node_id()]
 
 
-class Store:
-    """Values in the cluster's object store, where each is put once."""
+class SharedObjects:
+    """References to values in the cluster's object store; each is put there once."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[Any, Any]] = {}

@@ -25,7 +25,7 @@ from desopt.engines.base import Job
 from desopt.engines.processes import messages
 from desopt.engines.processes.memory import SHARE_FROM, Array, separate
 from desopt.engines.ray.actor import Group
-from desopt.engines.ray.cluster import Store, connect, node_of_each_cpu
+from desopt.engines.ray.cluster import SharedObjects, connect, node_of_each_cpu
 from desopt.protocol.server import Server
 from desopt.system.terminal import warn
 
@@ -68,7 +68,7 @@ class Ray:
     def start(self, job: Job) -> None:
         self._job = job
         self._run = secrets.token_bytes(8)
-        self._sent = Store()
+        self._sent = SharedObjects()
         self._answers: list[Answer] | None = None
         self._counted = 0, 0
         self.repeated = 0
@@ -86,7 +86,7 @@ class Ray:
     def begin(self, state: Any, limit: int | None = None) -> None:
         if self._answers is not None:
             self._server.advance(state, self._answers)
-            self._sent = Store()
+            self._sent = SharedObjects()
             return
         job = self._job
         self._server = Server(
@@ -116,7 +116,7 @@ class Ray:
         if ray.is_initialized():
             for actor in filter(None, self._actors):
                 ray.kill(actor)
-        self._actors, self._packed, self._sent = [], [], Store()
+        self._actors, self._packed, self._sent = [], [], SharedObjects()
         if self._connected:
             ray.shutdown()
             self._connected = False
@@ -129,7 +129,7 @@ class Ray:
         Every array is stored once, however many workers and groups have it.
         """
         job, nothing = self._job, Nothing()
-        store = Store()
+        store = SharedObjects()
         code, arrays = _separated(replace(job, shards=[]))
         code_refs = [*map(store, arrays)]
         packed = []
