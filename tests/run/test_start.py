@@ -42,37 +42,6 @@ def test_a_run_holds_the_data_once(workers: int) -> None:
     assert peak < 1.5 * X.indices.nbytes < X.data.nbytes
 
 
-LET_GO = """
-import re
-from pathlib import Path
-import numpy as np
-from numba import njit
-from desopt.kernels.jit import let_go_of_llvm
-from desopt.kernels.steps import add_at
-
-def resident():
-    total, code = 0, False
-    for line in Path("/proc/self/smaps").read_text().splitlines():
-        if re.match("[0-9a-f]+-", line):
-            code = "libllvmlite" in line and " r-xp " in line
-        elif code and line.startswith("Rss:"):
-            total += int(line.split()[1])
-    return total
-
-add_at(np.zeros(3), np.zeros(1, np.int64), np.ones(1))
-before = resident()
-let_go_of_llvm()
-assert 0 == resident() < before, (before, resident())
-assert njit(lambda x: 2 * x)(21) == 42
-assert resident() > 0
-"""
-
-
-@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="asks Linux")
-def test_what_is_let_go_comes_back() -> None:
-    subprocess.run([sys.executable, "-c", LET_GO], check=True, timeout=900)
-
-
 def on_a_terminal(code: str, cache: Path) -> str:
     """What a process writes to a terminal of its own."""
     terminal, end = pty.openpty()

@@ -1,4 +1,4 @@
-"""What the parts of desopt say to each other.
+"""The protocols between the parts of desopt.
 
 A run is a loop over rounds::
 
@@ -14,9 +14,10 @@ answer holds data.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,9 +38,9 @@ Step: TypeAlias = tuple[IndexArray | None, FloatArray]
 class Task:
     """What every worker needs to know of one round: its number, x_t, and a few scalars.
 
-    ``limit`` is the most values that a worker may compute, where a run's budget leaves fewer
-    than the method would take (None). What was not spent looks like rejected steps in the
-    answer, so merges and replays need not know of it.
+    ``limit`` is the most values that a worker may compute, where the run's budget leaves fewer
+    than the method would use (else None). In the answer, unused values look like rejected steps,
+    so that merges and replays need not know of a limit.
     """
 
     round: int
@@ -53,9 +54,9 @@ class Answer:
     """One worker's answer for one round.
 
     ``payload`` is the whole answer: accept bits or a few scalars, never n numbers.
-    ``point`` or ``change`` is what ``merge`` would rebuild from the payload: the final point
-    v, or (coordinates, v - x there) where only these changed. Engines that share memory may
-    leave it in to save that work. It is never written or sent.
+    ``point`` or ``change`` is what ``merge`` would rebuild from the payload: the final point v,
+    or the step v - x. Engines that share memory may leave it in to save that work. It is never
+    written or sent.
     """
 
     worker: int
@@ -64,7 +65,7 @@ class Answer:
     samples: int = 0
     nans: int = 0
     point: FloatArray | None = None
-    change: tuple[IndexArray, FloatArray] | None = None
+    change: Step | None = None
 
     def bare(self) -> Answer:
         """As it would be sent."""
@@ -81,84 +82,73 @@ class State(Protocol):
     def x(self) -> FloatArray: ...
 
 
-class Walked(NamedTuple):
-    """The slopes g_k of K' two-point estimates, and what they cost."""
+class Batches(Enum):
+    """The data that the values of a worker's round are over."""
 
-    slopes: FloatArray
-    evaluations: int
-    samples: int
-    nans: int
+    ROUND = "one minibatch per round"
+    ITERATION = "a new minibatch per iteration"
+    ALL = "all of the worker's data"
 
 
-class Searched(NamedTuple):
-    """One worker's search: accept bits, values not finite, and (coordinates, v - x there).
+class LocalSearch(Protocol):
+    """A worker's round turned inside out: it asks for values at points, and gives the answer.
 
-    The memory of the accept bits is used again.
+    ::
+
+        while points := search.ask():
+            search.tell([f(x) for x in points])
+        answer = search.answer()
+
+    The answer is the same in every bit whatever number of points is asked for at a time.
     """
 
-    accepted: BoolArray
-    nans: int
-    change: tuple[IndexArray, FloatArray]
+    @property
+    def round(self) -> int: ...
+
+    @property
+    def x(self) -> FloatArray:
+        """x_t, where the search starts."""
+
+    @property
+    def batches(self) -> Batches:
+        """The data that the values are over."""
+
+    @property
+    def iterations(self) -> Sequence[int]:
+        """The iteration of each point of the last ``ask``; -1 for x itself.
+
+        With ``Batches.ITERATION`` it names the minibatch of the point's value.
+        """
+
+    def ask(self, p: int = 1) -> Sequence[FloatArray]:
+        """Up to p points that can be evaluated now, read-only; none when the search is done.
+
+        They are valid until ``tell``. Asking again before that gives the same points.
+        """
+
+    def tell(self, values: Sequence[float]) -> None:
+        """The values at the points asked for, in their order; NaN and infinity are allowed."""
+
+    def answer(self, rows: int = 1) -> Answer:
+        """The answer of a search that is done; ``rows``: the samples that a value is over."""
 
 
 class LocalFunction(Protocol):
-    """f_i: the mean of F over one batch, with a current point v that it can look around.
-
-    ``search_mixture`` and ``search_gaussian`` run a whole (1+1) search of K steps; an
-    objective may compile them. All three searches leave the final point in ``point``.
-    """
-
-    size: int  # n
-    rows: int
-    evaluations: int
-    nans: int
+    """f_i: the mean of F over a worker's minibatch, or over all of its data."""
 
     @property
-    def point(self) -> FloatArray:
-        """v."""
+    def rows(self) -> int:
+        """Samples that a value is the mean over; 1 where there is no data."""
 
-    def value(self) -> float:
-        """f(v)."""
+    def value(self, x: FloatArray, iteration: int = 0) -> float:
+        """f_i(x); on the minibatch of this iteration where each has its own."""
 
-    def peek(self, step: Step) -> float:
-        """f(v + step); v stays."""
-
-    def move(self) -> None:
-        """Let v be the point of the last ``peek``."""
-
-    def search(self, steps: Iterable[Step], count: int) -> BoolArray:
-        """Try the steps in order, keep v + step where f(v + step) <= f(v); say which were kept.
-
-        A value that is not finite is never kept and counts in ``nans``; where f(v) is not
-        finite, the first v + step with a finite value is kept.
-        """
-
-    def search_mixture(self, stream: Any, scale: FloatArray, l: int, gaussian: bool) -> BoolArray:
-        """``search`` for the steps of ``rng.mixture_block``: l coordinates each."""
-
-    def search_gaussian(self, stream: Any, alpha: FloatArray) -> BoolArray:
-        """``search`` for the steps alpha[k] u_k, u_k the normal vector of iteration k."""
-
-    def values_around(self, stream: Any, scale: float, count: int) -> FloatArray:
-        """f(v + scale u_k) for k < count, u_k the normal vector of iteration k."""
-
-    @property
-    def change(self) -> tuple[IndexArray, FloatArray] | None:
-        """(coordinates, v - x there) where v differs from the start x there only, if known."""
-
-    def slope(self, u: FloatArray, radius: float) -> float:
-        """(f(v + radius u) - f(v - radius u)) / (2 radius)."""
-
-    def descend(self, stream: Any, scale: FloatArray, radius: float) -> FloatArray:
-        """g_k = slope(u_k), then v += scale[k] g_k u_k, for every k; u_k the normal vector of
-        iteration k. A slope that is not finite counts as 0. Gives all g_k."""
+    def run(self, search: LocalSearch) -> None:
+        """Bring the search to its end: by ``ask`` and ``tell``, or in compiled code."""
 
 
 class Objective(Protocol):
-    """f = E[F(x; xi)], able to bind F to a worker's data. Shards are those of ``desopt.data``.
-
-    It may also have ``walk``, the compiled form of ``Local.walk`` (see ``LinearModel.walk``).
-    """
+    """f = E[F(x; xi)], able to bind F to a worker's data. Shards are those of ``desopt.data``."""
 
     @property
     def compiled(self) -> bool:
@@ -168,68 +158,40 @@ class Objective(Protocol):
         """Name and parameters as plain JSON values: part of the run's identity."""
 
     def prepare(self, shards: Sequence[Any], *, some: bool = False) -> Sequence[Any]:
-        """Check the shards and bring them into the form that ``on_rows`` wants.
+        """Check the shards and convert them to what ``bind`` needs.
 
-        ``some`` says that these are not all of them: a loader's data, seen by its worker only.
+        ``some``: these are not all shards of the run, but the data of one loader or draw.
         """
 
     def dimension(self, shards: Sequence[Any]) -> int | None:
         """n, where the data decide it."""
 
-    def on_rows(self, shard: Any, picked: Any, x: FloatArray) -> LocalFunction:
-        """f_i at x on rows of a shard: row numbers, a ``data.shards.Pick``, or None for all."""
-
-    def on_batch(self, batch: Any, size: int, x: FloatArray) -> LocalFunction:
-        """f_i on a batch that a sampler drew, standing at x."""
-
-    def on_nothing(self, x: FloatArray) -> LocalFunction:
-        """f_i where there is no data, standing at x."""
+    def bind(self, batch: Any, x: FloatArray) -> LocalFunction:
+        """f_i on a ``data.shards.Batch``, for points of the size of x."""
 
 
 class Local(Protocol):
     """A worker's side: its data bound to the objective. It never leaves the worker."""
 
-    def minibatch(self, x: FloatArray, round: int, iteration: int = 0) -> LocalFunction:
-        """f_i on b rows drawn uniformly with replacement, standing at x."""
+    def run(self, search: LocalSearch) -> Answer:
+        """The answer of the search, run on the data that it names."""
 
-    def everything(self, x: FloatArray, round: int) -> LocalFunction:
-        """f_i on all of the worker's data, standing at x."""
-
-    def walk(
-        self, at: FloatArray, moved: FloatArray, round: int, scale: FloatArray, radius: float
-    ) -> Walked:
-        """For every k: g_k, the slope of f_i along u_k on a new minibatch, at ``at``; then
-        moved += scale[k] g_k u_k. ``at`` and ``moved`` may be one array."""
-
-
-class Crew(Protocol):
-    """All workers' sides, where threads can search for any of them in compiled code."""
-
-    batch_size: int
-
-    def search_mixtures(
-        self,
-        x: FloatArray,
-        workers: Sequence[int],
-        stream: Any,
-        scale: FloatArray,
-        l: int,
-        gaussian: bool,
-    ) -> Iterator[Searched]:
-        """``LocalFunction.search_mixture`` for each of these workers, on its minibatch.
-
-        In their order, and as soon as they are done. The stream says all but whose it is.
-        """
+    def total(self, x: FloatArray) -> tuple[float, int]:
+        """Sum of F over the worker's data, and their number."""
 
 
 class Algorithm(Protocol):
-    """Hyper-parameters (a frozen dataclass), two declarations and four verbs.
+    """Hyper-parameters (a frozen dataclass), three declarations and five verbs.
 
     ``work`` keeps to ``Task.limit``, so that ``max_evaluations`` is never exceeded.
     """
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def state_type(self) -> type[Any]:
+        """The class of the states."""
 
     @property
     def layout(self) -> Layout:
@@ -251,21 +213,9 @@ class Algorithm(Protocol):
     def merge(self, state: Any, answers: Iterable[Answer]) -> Any:
         """The state after the round. Pure, and equal in every bit for payloads and points.
 
-        The answers come in the order of workers, from any of them: nobody's leaves x where it
-        is. They are taken one at a time, so that they need not all be in memory.
+        The answers come in the order of workers. Some may be missing; with none at all, x stays.
+        They are consumed one at a time, so that they need not all be in memory.
         """
 
     def settings(self) -> dict[str, Any]:
         """All hyper-parameters as plain JSON values: the run's identity."""
-
-
-@runtime_checkable
-class Together(Algorithm, Protocol):
-    """An algorithm that can do without a ``Local`` for each worker."""
-
-    @property
-    def together(self) -> bool:
-        """Whether it can, with its settings."""
-
-    def work_together(self, task: Task, crew: Crew, workers: Sequence[int]) -> Iterator[Answer]:
-        """``work`` of these workers, in their order, with the same bits."""

@@ -4,13 +4,13 @@ from desopt.data.checks import all_finite, parts
 from desopt.data.sets import KNOWN, DataSet, Known, available, find, known, load
 from desopt.data.shards import (
     Arrays,
-    Dealt,
+    Batch,
     Draw,
     Loader,
     Loaders,
-    Nothing,
+    NoData,
     OpenShard,
-    Pick,
+    Partitioned,
     Rows,
     Shard,
     as_rows,
@@ -18,6 +18,7 @@ from desopt.data.shards import (
     distinct,
     fingerprint,
     partition,
+    side_by_side,
     total_rows,
 )
 from desopt.data.splits import by_label, by_quantity, dirichlet, train_test
@@ -25,15 +26,15 @@ from desopt.data.splits import by_label, by_quantity, dirichlet, train_test
 __all__ = [
     "KNOWN",
     "Arrays",
+    "Batch",
     "DataSet",
-    "Dealt",
     "Draw",
     "Known",
     "Loader",
     "Loaders",
-    "Nothing",
+    "NoData",
     "OpenShard",
-    "Pick",
+    "Partitioned",
     "Rows",
     "Shard",
     "all_finite",
@@ -50,6 +51,7 @@ __all__ = [
     "load",
     "partition",
     "parts",
+    "side_by_side",
     "total_rows",
     "train_test",
 ]

@@ -1,18 +1,18 @@
 """A worker's private data: rows of arrays, a loader run on the worker's side, or a sampler.
 
-Whatever the user passes becomes a sequence of M shards. Arrays are held once: a shard of a data
-set that was dealt out (``Dealt``) is a list of row numbers, not a copy. Where a function of the
-worker's number loads the data, shards are made when they are asked for: M may be a million.
+Whatever the user passes becomes a sequence of M shards. Arrays are held once: a shard of a data set
+that was divided among the workers (``Partitioned``) is a list of row numbers, not a copy. Where a
+function of the worker's number loads the data, shards are made on demand: M may be a million.
 
-``Arrays`` are made by their check only, and there are no ``Rows`` without them. So whoever has a
-shard has data of one length, without NaN, with indices and row numbers inside them.
+``Arrays`` are only made by their check, and ``Rows`` only of them. So data in a shard have one
+length and no NaN, and all indices and row numbers are inside the arrays.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias, overload
 
@@ -22,19 +22,41 @@ from scipy import sparse
 from desopt.contract import streams
 from desopt.contract.errors import user_code
 from desopt.contract.streams import Purpose, Stream
-from desopt.contract.types import FloatArray, IndexArray, LocalFunction, Objective
+from desopt.contract.types import Batches, IndexArray, Objective
 from desopt.data.checks import as_array, as_row_numbers
 from desopt.data.digests import Digest
+from desopt.data.gather import ENOUGH_PASSES, fits_in_memory, gather
 
 
-class Pick(NamedTuple):
-    """A minibatch still to be drawn: ``size`` rows of a shard, uniformly with replacement.
+class Batch(NamedTuple):
+    """The data that the values of a local function are over: a part of a shard, or all of it.
 
-    A compiled search draws it itself.
+    ``size`` samples are drawn by ``stream``, with replacement; ``Batches.ALL`` is all rows, where
+    there are rows. Nothing is drawn before it is needed: a compiled search draws rows itself.
     """
 
-    stream: Stream
+    shard: OpenShard
     size: int
+    stream: Stream
+    batches: Batches = Batches.ROUND
+
+    @property
+    def rows(self) -> int:
+        """Samples that a value is the mean over; 1 where there is no data."""
+        return self.shard.samples(self)
+
+    @property
+    def fresh(self) -> bool:
+        """Whether each iteration has a minibatch of its own."""
+        return self.batches is Batches.ITERATION
+
+    def at(self, iteration: int) -> Batch:
+        """The minibatch of an iteration."""
+        return self._replace(stream=self.stream.at(iteration)) if self.fresh else self
+
+    def arguments(self) -> tuple[Any, ...]:
+        """The samples as one argument of a user's function; no argument where there is no data."""
+        return self.shard.arguments(self)
 
 
 _ALL = np.empty(0, np.int64)
@@ -43,7 +65,7 @@ _ALL = np.empty(0, np.int64)
 class Arrays(tuple[Any, ...]):
     """Arrays and CSR matrices of one length, at least 1: well-formed and without NaN.
 
-    Those of ``done``, by the id of what was given, are not looked at again.
+    ``done`` holds arrays that were checked before, by the id of what was given.
     """
 
     def __new__(
@@ -106,32 +128,28 @@ class Rows:
         """``rows`` and their number, as the kernels take it: no rows stand for all of them."""
         return _ALL if self.rows is None else self.rows, self.size
 
-    def numbers(self, picked: IndexArray | Pick | None = None) -> IndexArray:
-        """Row numbers in the arrays of the picked rows of this shard (None: of all)."""
-        if picked is None:
+    def numbers(self, batch: Batch | None = None) -> IndexArray:
+        """Row numbers in the arrays: of all rows of this shard, or of a batch."""
+        if batch is None or batch.batches is Batches.ALL:
             return np.arange(self.size, dtype=np.int64) if self.rows is None else self.rows
-        if isinstance(picked, Pick):
-            picked = streams.integers(picked.stream, picked.size, self.size)
+        drawn = streams.integers(batch.stream, batch.size, self.size)
+        return drawn if self.rows is None else self.rows[drawn]
+
+    def take(self, batch: Batch | None = None) -> Any:
+        """All rows, or those of a batch, in the form the user passed the data in."""
+        every = batch is None or batch.batches is Batches.ALL
+        if every and self.rows is None:
+            taken = tuple(map(_read_only, self.arrays))
         else:
-            picked = as_row_numbers(picked, self.size, self.where)
-        return picked if self.rows is None else self.rows[picked]
+            numbers = self.numbers(batch)
+            taken = tuple(array[numbers] for array in self.arrays)
+        return taken[0] if self.single else taken
 
-    def take(self, picked: IndexArray | Pick | None = None) -> Any:
-        """The picked rows, in the form the user passed the data in."""
-        if picked is None and self.rows is None:
-            batch = tuple(map(_read_only, self.arrays))
-        else:
-            numbers = self.numbers(picked)
-            batch = tuple(array[numbers] for array in self.arrays)
-        return batch[0] if self.single else batch
+    def samples(self, batch: Batch) -> int:
+        return self.size if batch.batches is Batches.ALL else batch.size
 
-    def sample(self, objective: Objective, x: FloatArray, stream: Stream, b: int) -> LocalFunction:
-        """The objective on b rows drawn uniformly with replacement."""
-        return objective.on_rows(self, Pick(stream, b), x)
-
-    def whole(self, objective: Objective, x: FloatArray, stream: Stream, b: int) -> LocalFunction:
-        """The objective on all rows."""
-        return objective.on_rows(self, None, x)
+    def arguments(self, batch: Batch) -> tuple[Any, ...]:
+        return (self.take(batch),)
 
     def open(self, objective: Objective, worker: int) -> Rows:
         return self
@@ -145,35 +163,31 @@ class Draw:
     arrays = ()
     size = None
 
-    def sample(self, objective: Objective, x: FloatArray, stream: Stream, b: int) -> LocalFunction:
-        """The objective on b fresh samples."""
-        with user_code("draw"):
-            batch = self.draw(streams.generator(stream), b)
-        try:
-            return objective.on_batch(batch, b, x)
-        except (TypeError, ValueError) as error:
-            kind = TypeError if isinstance(error, TypeError) else ValueError
-            raise kind(f"worker {stream.worker}: {error}") from error
+    def samples(self, batch: Batch) -> int:
+        return batch.size
 
-    whole = sample  # there is no more than a sample
+    def arguments(self, batch: Batch) -> tuple[Any, ...]:
+        with user_code("draw"):
+            return (self.draw(streams.generator(batch.stream), batch.size),)
 
     def open(self, objective: Objective, worker: int) -> Draw:
         return self
 
 
 @dataclass(frozen=True)
-class Nothing:
+class NoData:
     """No data: the objective is a function of x alone."""
 
     arrays = ()
     size = None
 
-    def sample(self, objective: Objective, x: FloatArray, stream: Stream, b: int) -> LocalFunction:
-        return objective.on_nothing(x)
+    def samples(self, batch: Batch) -> int:
+        return 1
 
-    whole = sample
+    def arguments(self, batch: Batch) -> tuple[Any, ...]:
+        return ()
 
-    def open(self, objective: Objective, worker: int) -> Nothing:
+    def open(self, objective: Objective, worker: int) -> NoData:
         return self
 
 
@@ -215,14 +229,16 @@ class Loaders(Sequence[Loader]):
 
 
 @dataclass(frozen=True)
-class Dealt(Sequence[Rows]):
-    """The rows of one data set, dealt to M workers: worker i has rows[bounds[i]:bounds[i + 1]]."""
+class Partitioned(Sequence[Rows]):
+    """One data set divided among M workers: worker i has rows[bounds[i]:bounds[i + 1]]."""
 
     arrays: tuple[Any, ...]
     rows: IndexArray
     bounds: IndexArray
     single: bool = False
     columns: tuple[str, ...] | None = field(default=None, compare=False)
+    #: The caller's number of each row of the arrays, where they are a reordered copy.
+    order: IndexArray | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.arrays, Arrays):
@@ -235,6 +251,12 @@ class Dealt(Sequence[Rows]):
             raise ValueError(f"data: bounds must rise from 0 to {rows.size}, got {bounds!r:.80}")
         object.__setattr__(self, "rows", rows)
         object.__setattr__(self, "bounds", bounds.astype(np.int64))
+
+    def gathered(self) -> Partitioned:
+        """The same shards, each worker's rows side by side in a copy of the arrays."""
+        copies = tuple(gather(array, self.rows) for array in self.arrays)
+        arrays = _restored(type(self.arrays), copies)  # type: ignore[arg-type]
+        return replace(self, arrays=arrays, rows=np.arange(self.rows.size), order=self.rows)
 
     def __len__(self) -> int:
         return len(self.bounds) - 1
@@ -253,7 +275,7 @@ class Dealt(Sequence[Rows]):
         return shard
 
 
-OpenShard: TypeAlias = Rows | Draw | Nothing
+OpenShard: TypeAlias = Rows | Draw | NoData
 Shard: TypeAlias = OpenShard | Loader
 
 
@@ -267,7 +289,7 @@ def partition(rows: int, workers: int, seed: int) -> list[IndexArray]:
 def as_shards(data: Any, workers: int, seed: int) -> Sequence[Shard]:
     """Turn the ``data`` argument into M shards. A list is ready-made shards, one per worker."""
     if data is None:
-        return [Nothing()] * workers
+        return [NoData()] * workers
     if callable(data):
         return _from_callable(data, workers)
     if isinstance(data, list):
@@ -283,7 +305,22 @@ def as_shards(data: Any, workers: int, seed: int) -> Sequence[Shard]:
         )
     hands = partition(whole.size, workers, seed)
     bounds = np.cumsum([0, *map(len, hands)])
-    return Dealt(whole.arrays, np.concatenate(hands), bounds, whole.single, whole.columns)
+    return Partitioned(whole.arrays, np.concatenate(hands), bounds, whole.single, whole.columns)
+
+
+#: The kinds of shards as fingerprints spell them: journals have these.
+_KINDS: dict[type[Any], str] = {NoData: "Nothing"}
+
+
+def side_by_side(shards: Sequence[Shard], passes: float) -> Sequence[Shard]:
+    """The shards, each worker's rows side by side where that saves time (see ``data.gather``).
+
+    ``passes``: how many times the run is expected to read all rows.
+    """
+    if not isinstance(shards, Partitioned) or shards.order is not None or len(shards) == 1:
+        return shards
+    pays = passes >= ENOUGH_PASSES and fits_in_memory(shards.arrays)
+    return shards.gathered() if pays else shards
 
 
 def distinct(shards: Sequence[Shard]) -> Sequence[Shard]:
@@ -304,11 +341,14 @@ def fingerprint(shards: Sequence[Shard]) -> str:
     the kind is seen.
     """
     digest = Digest()
-    if isinstance(shards, Dealt):
-        digest.add("Dealt", shards.rows, shards.bounds, *shards.arrays)
+    if isinstance(shards, Partitioned):
+        # Of the caller's rows, stored in whatever order.
+        rows = shards.rows if shards.order is None else shards.order
+        digest.add("Dealt", rows, shards.bounds)
+        digest.add(*shards.arrays, order=shards.order)
         return digest.hex()
     for shard in distinct(shards):
-        digest.add(type(shard).__name__, str(shard.size), *shard.arrays)
+        digest.add(_KINDS.get(type(shard), type(shard).__name__), str(shard.size), *shard.arrays)
         if isinstance(shard, Rows) and shard.rows is not None:
             digest.add(shard.rows)
     return digest.hex()

@@ -81,10 +81,10 @@ class Job:
     def time_of_a_value(self, x: FloatArray) -> float:
         """Seconds that one value on a minibatch takes; the first call, of two, is to warm up."""
         try:
-            f = self._local(0).minibatch(x, 0)
-            f.value()
+            f = self._local(0).function(x, 0)
+            f.value(x)
             began = time.perf_counter()
-            f.value()
+            f.value(x)
         except ObjectiveError as error:
             error.worker, error.round = 0, 0
             raise

@@ -6,13 +6,12 @@ read-only arrays, for another order of compiling; and the same run would end wit
 caller. What must be fast in spite of that says how: see ``kernels.lanes``.
 
 ``error_model="numpy"`` because Python's check for division by zero keeps LLVM from vectorising.
-All kernels are cached on disk, and release the GIL, but for ``brief`` ones: they are done in
-microseconds, when handing the GIL over would take longer.
+All kernels are cached on disk. They release the GIL, except those marked ``exact_with_gil``: these
+take microseconds, less than handing the GIL over.
 """
 
 from __future__ import annotations
 
-import ctypes
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -23,8 +22,6 @@ from typing import Any
 
 from numba import njit
 from numba.core import event
-
-_MADV_DONTNEED = 4
 
 _common: Any = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
 
@@ -42,8 +39,8 @@ def _newest_source() -> float:
 def _drop_stale_code(folder: str) -> None:
     """Forget compiled code in a cache folder that is older than any kernel's source.
 
-    numba looks at the file of the function itself only, but the code of a kernel contains that
-    of the kernels it calls.
+    numba checks the file of the function itself only, but compiled code contains that of the
+    kernels it calls.
     """
     for index in Path(folder).glob("*.nbi"):
         with suppress(OSError):  # another process was faster, or the folder is read-only
@@ -69,32 +66,13 @@ def _cached(**options: Any) -> Any:
 
 
 exact: Any = _cached(**EXACT)
-brief: Any = _cached(**EXACT | {"nogil": False})
+exact_with_gil: Any = _cached(**EXACT | {"nogil": False})
 exact_inline: Any = _cached(inline="always", **EXACT)
-
-
-def let_go_of_llvm() -> None:
-    """Tell Linux that the pages of LLVM's code, some 60 MB, are not needed for now.
-
-    They are a file's, and come back from there when something is compiled or loaded.
-    """
-    with suppress(OSError), Path("/proc/self/maps").open() as maps:
-        for line in maps:  # one at a time: a long-lived process may have thousands
-            # Only code: it is never written to. Other read-only parts hold what the linker put
-            # there.
-            if "libllvmlite" in line and " r-xp " in line:
-                begin, end = (int(address, 16) for address in line.split()[0].split("-"))
-                ctypes.CDLL(None).madvise(
-                    ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), _MADV_DONTNEED
-                )
-
-
-let_go_of_llvm()  # importing numba has touched half of it
 
 
 def _is_ours(kernel: Any) -> bool:
     """Whether a compiled function belongs to this package."""
-    return bool(kernel.py_func.__module__.partition(".")[0] == __package__)
+    return bool(kernel.py_func.__module__.partition(".")[0] == __name__.partition(".")[0])
 
 
 class _Interrupts(event.Listener):

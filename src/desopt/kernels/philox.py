@@ -8,7 +8,7 @@ from enum import IntEnum
 import numpy as np
 
 from desopt.kernels.bits import as_bits, as_float
-from desopt.kernels.jit import brief, exact, exact_inline
+from desopt.kernels.jit import exact, exact_inline, exact_with_gil
 
 MAX_ITERATIONS = 2**28
 
@@ -101,7 +101,7 @@ def _below(high, w):
     return ((w >> _32) * high + (((w & _LOW) * high) >> _32)) >> _32
 
 
-@brief
+@exact_with_gil
 def fill_words(out, c1, c2, c3, k0, k1):
     """out[j] = 64-bit word j of the stream."""
     blocks = out.size // 2
@@ -144,7 +144,7 @@ def fill_normal_blocks(out, first, c1, c2, c3, k0, k1):
             out[4 * blocks + 2] = z2
 
 
-@brief
+@exact_with_gil
 def fill_integers(out, high, c1, c2, c3, k0, k1):
     """out[j] = word j of the stream, brought to [0, high)."""
     h = _U(high)
@@ -155,7 +155,7 @@ def fill_integers(out, high, c1, c2, c3, k0, k1):
             out[2 * j + 1] = _below(h, c | (d << _32))
 
 
-@brief
+@exact_with_gil
 def fill_coordinates(index, step, which, scale, n, c1, c2, c3, k0, k1):
     """Row k: l coordinates of iteration which[k], and +-scale[k] by the lowest bit of each word.
 
@@ -175,7 +175,7 @@ def fill_coordinates(index, step, which, scale, n, c1, c2, c3, k0, k1):
                 step[k, j + 1] = scale[k] if c & _ONE else -scale[k]
 
 
-@brief
+@exact_with_gil
 def fill_mixture_normals(step, which, scale, c1, c2, c3, k0, k1):
     """Row k: scale[k] times the first l normal numbers of iteration which[k]."""
     l = step.shape[1]

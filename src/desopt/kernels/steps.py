@@ -1,14 +1,14 @@
-"""Applying, undoing and replaying steps. These loops decide bits of x: no fast-math here."""
+"""Applying, undoing and replaying steps. These loops decide bits of x."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from desopt.kernels.jit import brief, exact
+from desopt.kernels.jit import exact, exact_with_gil
 from desopt.kernels.philox import fill_normals
 
 
-@brief
+@exact_with_gil
 def apply_step(v, index, step, old):
     """v[r] += step in order (a coordinate drawn twice adds up), keeping what was there."""
     for j in range(index.size):
@@ -17,30 +17,30 @@ def apply_step(v, index, step, old):
         v[r] = old[j] + step[j]
 
 
-@brief
+@exact_with_gil
 def apply_row(v, index, step, k, old):
-    """``apply_step`` for row k, without making views in a Python loop."""
+    """``apply_step`` for row k."""
     for j in range(index.shape[1]):
         r = index[k, j]
         old[j] = v[r]
         v[r] = old[j] + step[k, j]
 
 
-@brief
+@exact_with_gil
 def undo_step(v, index, old):
     """Restore what ``apply_step`` replaced, last first."""
     for j in range(index.size - 1, -1, -1):
         v[index[j]] = old[j]
 
 
-@brief
+@exact_with_gil
 def undo_row(v, index, k, old):
     """``undo_step`` for row k."""
     for j in range(index.shape[1] - 1, -1, -1):
         v[index[k, j]] = old[j]
 
 
-@brief
+@exact_with_gil
 def replay_sparse(v, index, step):
     """v[r] += step for every coordinate of every step, in order."""
     for k in range(index.shape[0]):
@@ -84,7 +84,7 @@ def sum_of_squares(x):
     return total
 
 
-@brief
+@exact_with_gil
 def add_at(total, index, values):
     """total[r] += value, for the coordinates given."""
     for j in range(index.size):

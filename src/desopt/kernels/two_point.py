@@ -114,7 +114,9 @@ def follow_and_draw(pair, c, planes, c1, c2, c3, k0, k1):
 
 
 @exact
-def walk(layout, members, size, y, b, v, scale, kind, penalty, radius, slopes, rows_key, key):
+def descend_new_batches(
+    layout, members, size, y, b, v, scale, kind, penalty, radius, slopes, rows_key, key
+):
     """On a new batch for each k: slopes[k] = g_k at v, then v += scale[k] g_k u_k.
 
     ``members`` are the rows to draw from (none: all). Returns how many values are not finite.
@@ -146,7 +148,7 @@ def walk(layout, members, size, y, b, v, scale, kind, penalty, radius, slopes, r
 
 
 @exact
-def survey(
+def estimate_new_batches(
     layout, members, size, y, b, x, total, scale, kind, penalty, radius, slopes, rows_key, key
 ):
     """On a new batch for each k: slopes[k] = g_k at x, which stays, and

@@ -17,24 +17,24 @@ A worker's answer is its K accept bits: with the sampler they determine its fina
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from itertools import chain
+from typing import ClassVar
 
 import numpy as np
 
 from desopt.contract.errors import check_name
 from desopt.contract.payload import Cost, Layout
-from desopt.contract.types import Answer, Crew, FloatArray, Local, Task
+from desopt.contract.types import Answer, Batches, FloatArray, Step, Task
 from desopt.kernels.steps import add_at, momentum_step
 from desopt.methods.aggregation import AGGREGATES, combine
-from desopt.methods.base import Settings, affordable, search_answer, unmoved
-from desopt.methods.samplers import Key, Mixture, MixtureRademacher, Sampler
+from desopt.methods.base import BaseAlgorithm, unmoved
+from desopt.methods.proposals import Proposals
+from desopt.methods.samplers import Key, MixtureRademacher, Sampler
+from desopt.methods.searches import OnePlusOne, affordable
 from desopt.system.parallel import in_chunks
-
-#: Answers that are rebuilt in one compiled call, and the most draws that these may take.
-_AT_ONCE, _DRAWS = 64, 2**22
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,10 @@ class DESState:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DES(Settings):
-    """Distributed evolution strategy with a sampler of one's choice."""
+class DES(BaseAlgorithm):
+    """Distributed evolution strategy with any sampler."""
+
+    state_type: ClassVar[type[DESState]] = DESState
 
     name: str = "des-mr"
     momentum: float = 0.5
@@ -64,85 +66,75 @@ class DES(Settings):
     def init(self, x0: FloatArray) -> DESState:
         return DESState(0, x0, np.zeros_like(x0))
 
-    def plan(self, state: DESState) -> Task:
-        return Task(state.round, state.x)
-
-    def work(self, task: Task, local: Local, worker: int) -> Answer:
+    def search(self, task: Task, worker: int) -> OnePlusOne:
         # lines 3, 5, 6: v_0 = x_t; f_i on one minibatch, fixed for the round
-        f = local.minibatch(task.x, task.round)
         # lines 7-14 (Algorithm 3: 7-20): keep v + alpha_k u where f_i does not rise
-        key = Key(self.seed, task.round, worker)
-        return search_answer(self.sampler, f, self.step_sizes(task.round), key, task.limit)
-
-    @property
-    def together(self) -> bool:
-        return isinstance(self.sampler, Mixture)
-
-    def work_together(self, task: Task, crew: Crew, workers: Sequence[int]) -> Iterator[Answer]:
-        assert isinstance(self.sampler, Mixture)
-        alpha, key = self.step_sizes(task.round), Key(self.seed, task.round, 0)
-        steps = affordable(alpha.size, task.limit, first=1)
-        searches = self.sampler.search_together(crew, task.x, alpha[:steps], key, workers)
-        evaluations = steps + 1
-        for worker, (accepted, nans, change) in zip(workers, searches, strict=True):
-            samples = evaluations * crew.batch_size
-            payload = self.layout.encode(accepted)
-            yield Answer(worker, payload, evaluations, samples, nans, change=change)
+        steps = affordable(self.iterations, task.limit, first=1)
+        alpha, key = self.step_sizes(task.round)[:steps], Key(self.seed, task.round, worker)
+        return OnePlusOne(
+            task, worker, self.sampler.proposals(alpha, key, task.x.size), layout=self.layout,
+            batches=Batches.ROUND, dense=self.sampler.dense,
+        )  # fmt: skip
 
     def merge(self, state: DESState, answers: Iterable[Answer]) -> DESState:
         x = state.x
-        if self.aggregate == "mean" and isinstance(self.sampler, Mixture):
-            answers = self._rebuilt(state, answers)
-        total, count = combine(self.aggregate, answers, partial(self._add, state), x.size)
+        # the steps of all workers: changes() takes their numbers, not this one
+        proposals = self.sampler.proposals(
+            self.step_sizes(state.round), Key(self.seed, state.round, 0), x.size
+        )
+        if self.aggregate == "mean" and proposals.at_once:
+            answers = self._rebuilt(x, proposals, answers)
+        add = partial(self._add, x, proposals)
+        total, count = combine(self.aggregate, answers, add, x.size)
         if count == 0:
             return unmoved(state)
         # line 17: d = (1/M) sum_i v_i,K - x_t; line 18: m = beta m + (1 - beta) d; line 19: x + m
         x = momentum_step(x, state.m, total, count, self.momentum)
         finite = np.isfinite(x)
-        if not finite.all():  # steps beyond all numbers: such a coordinate stays, and rests
+        if not finite.all():  # beyond the largest number: such a coordinate stays, without momentum
             x, total = np.where(finite, x, state.x), np.where(finite, total, 0.0)
         return DESState(state.round + 1, x, total)
 
-    def _add(self, state: DESState, total: FloatArray, answer: Answer) -> bool:
+    def _add(self, x: FloatArray, proposals: Proposals, total: FloatArray, answer: Answer) -> bool:
         """total += v_i,K - x_t; bits choose among the server's own steps, so it always does."""
-        if answer.change is not None:
-            add_at(total, *answer.change)
-        elif answer.point is not None:
-            with np.errstate(over="ignore", invalid="ignore"):
-                total += answer.point - state.x
-        else:
-            accepted = self.layout.decode(answer).bits
-            key = Key(self.seed, state.round, answer.worker)
-            alpha = self.step_sizes(state.round)
-            self.sampler.displace(total, state.x, alpha, accepted, key)
+        with np.errstate(over="ignore", invalid="ignore"):
+            if answer.point is not None and answer.change is None:
+                total += answer.point - x
+                return True
+            index, change = answer.change or self._changes(x, proposals, [answer])[0]
+            if index is None:
+                total += change
+            else:
+                add_at(total, index, change)
         return True
 
-    def _rebuilt(self, state: DESState, answers: Iterable[Answer]) -> Iterator[Answer]:
+    def _rebuilt(
+        self, x: FloatArray, proposals: Proposals, answers: Iterable[Answer]
+    ) -> Iterator[Answer]:
         """The answers in order, those that came as bare bits with their change.
 
         A server has thousands of these: many are rebuilt in one call, on all cores.
         """
-        assert isinstance(self.sampler, Mixture)
+
+        def rebuild(answers: list[Answer]) -> list[Answer]:
+            changes = self._changes(x, proposals, answers)
+            return [
+                answer if answer.point is not None else replace(answer, change=change)
+                for answer, change in zip(answers, changes, strict=True)
+            ]
+
         answers = iter(answers)
         for answer in answers:
             if answer.change is not None or answer.point is not None:
                 yield answer
             else:
-                bare = chain((answer,), answers)
-                at_once = max(1, min(_AT_ONCE, _DRAWS // (self.iterations * self.sampler.l)))
-                yield from in_chunks(partial(self._with_changes, state), bare, at_once)
+                yield from in_chunks(rebuild, chain((answer,), answers), proposals.at_once)
 
-    def _with_changes(self, state: DESState, answers: list[Answer]) -> list[Answer]:
+    def _changes(self, x: FloatArray, proposals: Proposals, answers: list[Answer]) -> list[Step]:
+        """v_i,K - x_t of these answers, from their bits."""
         masks = self.layout.packed_bits(answers)
         workers = np.array([answer.worker for answer in answers], np.int64)
-        key = Key(self.seed, state.round, 0)
-        alpha = self.step_sizes(state.round)
-        assert isinstance(self.sampler, Mixture)
-        changes = self.sampler.changes(state.x, alpha, masks, workers, key)
-        return [
-            answer if answer.point is not None else replace(answer, change=change)
-            for answer, change in zip(answers, changes, strict=True)
-        ]
+        return list(proposals.changes(x, masks, workers))
 
     @property
     def layout(self) -> Layout:
@@ -157,7 +149,7 @@ class DES(Settings):
         return _step_sizes(self.step_size, self.iterations, t)
 
 
-@lru_cache(maxsize=8)  # all workers of a round ask for the same
+@lru_cache(maxsize=8)  # the same for all workers of a round
 def _step_sizes(step_size: float, iterations: int, t: int) -> FloatArray:
     alpha_0 = step_size / math.sqrt(math.sqrt(t + 1.0))
     alpha: FloatArray = alpha_0 / np.sqrt(np.arange(1.0, iterations + 1.0))

@@ -1,8 +1,8 @@
 """The paper's Algorithm 1: a (1+1)-ES with the step size alpha_0 / sqrt(k+1).
 
-For one worker and a function without noise: all the data, or none. Its iterations are cut
-into rounds of ``iterations`` each only so that a run can be watched, stopped and resumed;
-k counts through all rounds. The parent's value is computed anew at the start of a round.
+For one worker and a function without noise: all the data, or none. Its iterations are divided into
+rounds of ``iterations`` each only so that a run can be observed, stopped and resumed; k counts
+through all rounds. The parent's value is computed again at the start of each round.
 """
 
 from __future__ import annotations
@@ -13,21 +13,14 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from desopt.contract.payload import Cost, Layout
-from desopt.contract.types import Answer, FloatArray, Local, Task
-from desopt.methods.base import Settings, finite_or, search_answer, unmoved
+from desopt.contract.types import Answer, Batches, FloatArray, Task
+from desopt.methods.base import BaseAlgorithm, PointState, finite_or, unmoved
 from desopt.methods.samplers import Gaussian, Key, Sampler
-
-
-@dataclass(frozen=True)
-class ESState:
-    """x after ``round`` rounds."""
-
-    round: int
-    x: FloatArray
+from desopt.methods.searches import OnePlusOne, affordable
 
 
 @dataclass(frozen=True, kw_only=True)
-class ES(Settings):
+class ES(BaseAlgorithm):
     """Algorithm 1."""
 
     single_worker = True
@@ -35,19 +28,17 @@ class ES(Settings):
     name: str = "es"
     sampler: Sampler = field(default_factory=Gaussian)
 
-    def init(self, x0: FloatArray) -> ESState:
-        return ESState(0, x0)
-
-    def plan(self, state: ESState) -> Task:
-        return Task(state.round, state.x)
-
-    def work(self, task: Task, local: Local, worker: int) -> Answer:
-        f = local.everything(task.x, task.round)
-        key = Key(self.seed, task.round, worker)
+    def search(self, task: Task, worker: int) -> OnePlusOne:
         # lines 3-8: sample u, keep x + alpha_k u where f does not rise
-        return search_answer(self.sampler, f, self.step_sizes(task.round), key, task.limit)
+        steps = affordable(self.iterations, task.limit, first=1)
+        alpha = self.step_sizes(task.round)[:steps]
+        proposals = self.sampler.proposals(alpha, Key(self.seed, task.round, worker), task.x.size)
+        return OnePlusOne(
+            task, worker, proposals, layout=self.layout, batches=Batches.ALL,
+            dense=self.sampler.dense,
+        )  # fmt: skip
 
-    def merge(self, state: ESState, answers: Iterable[Answer]) -> ESState:
+    def merge(self, state: PointState, answers: Iterable[Answer]) -> PointState:
         given = list(answers)
         if not given:
             return unmoved(state)
@@ -59,7 +50,7 @@ class ES(Settings):
             accepted = self.layout.decode(answer).bits
             key = Key(self.seed, state.round, answer.worker)
             self.sampler.replay(x, self.step_sizes(state.round), accepted, key)
-        return ESState(state.round + 1, finite_or(x, state.x))
+        return PointState(state.round + 1, finite_or(x, state.x))
 
     @property
     def layout(self) -> Layout:

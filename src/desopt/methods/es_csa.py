@@ -2,8 +2,8 @@
 
 Hansen, Arnold and Auger, "Evolution strategies" (2015), made distributed as in section 5.1 of
 the paper: the server's population is evaluated by every worker on all of its data, and the
-sums decide the ranking. Where a worker is missing so are its rows, for all members alike: the
-ranking is that of the mean over the rows of those who answered.
+sums decide the ranking. A missing worker's rows are missing for all members alike: the ranking is
+that of the mean over the rows of those who answered.
 
 ========  ============  =====================================================================
 symbol    name          meaning
@@ -18,8 +18,7 @@ chi_n     length        sqrt(n) (1 - 1/(4n) + 1/(21 n^2)), about E||N(0, I)||
 ========  ============  =====================================================================
 
 A worker's answer is lambda sums, +inf where a member has no finite value: it ranks last, as does
-one whose sums add up to more than a number can hold. exp and log are the package's own: they
-decide bits of x.
+a member whose sums overflow. exp and log are the package's own: they decide bits of x.
 """
 
 from __future__ import annotations
@@ -27,15 +26,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from desopt.contract.payload import Cost, Layout
-from desopt.contract.streams import SERVER, Purpose, Stream
-from desopt.contract.types import Answer, FloatArray, Local, Task
+from desopt.contract.streams import SERVER
+from desopt.contract.types import Answer, FloatArray, Task
 from desopt.kernels.portable import exp, log
 from desopt.kernels.steps import sum_of_squares, weighted_normals
-from desopt.methods.base import ProblemSize, Settings, affordable, finite_or, unmoved
+from desopt.methods.base import BaseAlgorithm, ProblemSize, directions, finite_or, unmoved
+from desopt.methods.searches import Population, affordable
 
 
 @dataclass(frozen=True)
@@ -49,8 +50,10 @@ class CSAState:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ESCSA(Settings):
+class ESCSA(BaseAlgorithm):
     """Evolution strategy with cumulative step-size adaptation."""
+
+    state_type: ClassVar[type[CSAState]] = CSAState
 
     name: str = "es-csa"
     population: int
@@ -66,21 +69,11 @@ class ESCSA(Settings):
     def plan(self, state: CSAState) -> Task:
         return Task(state.round, state.x, (state.sigma,))
 
-    def work(self, task: Task, local: Local, worker: int) -> Answer:
+    def search(self, task: Task, worker: int) -> Population:
         (sigma,) = task.scalars
-        f = local.everything(task.x, task.round)
-        stream = Stream(self.seed, task.round, SERVER, 0, Purpose.NORMAL)
-        sums = np.full(self.population, np.inf)  # ranks last, and so does what is not finite
         members = affordable(self.population, task.limit)
-        values = f.values_around(stream, sigma, members) * f.rows
-        sums[:members] = np.where(np.isfinite(values), values, np.inf)
-        return Answer(
-            worker,
-            self.layout.encode(float64=sums),
-            evaluations=f.evaluations,
-            samples=f.evaluations * f.rows,
-            nans=f.nans,
-        )
+        stream = directions(self.seed, task.round, SERVER)  # one population for all workers
+        return Population(task, worker, stream, sigma, members=members, layout=self.layout)
 
     def merge(self, state: CSAState, answers: Iterable[Answer]) -> CSAState:
         n = state.x.size
@@ -98,7 +91,7 @@ class ESCSA(Settings):
         if not ranked.any():
             return unmoved(state)
         z = np.empty(n)  # z_w = sum_i w_i z_(i); a member without a value is no step
-        stream = Stream(self.seed, state.round, SERVER, 0, Purpose.NORMAL)
+        stream = directions(self.seed, state.round, SERVER)
         weighted_normals(z, np.where(ranked, weights, 0.0), best, *stream.key())
 
         mu_eff = 1.0 / sum_of_squares(weights)

@@ -16,7 +16,6 @@ A worker's answer is its K' scalars g_k: with the stream of u_k they determine i
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -24,97 +23,121 @@ from functools import partial
 import numpy as np
 
 from desopt.contract.errors import check_name
-from desopt.contract.streams import Purpose, Stream
-from desopt.contract.types import Answer, FloatArray, Local, Task, Walked
+from desopt.contract.payload import Cost, Layout
+from desopt.contract.types import Answer, Batches, FloatArray, Task
 from desopt.kernels.steps import replay_gaussian
 from desopt.methods.aggregation import AGGREGATES, combine
-from desopt.methods.base import TwoPointSettings, finite_or, slopes_answer, unmoved
-
-
-@dataclass(frozen=True)
-class FedState:
-    """x after ``round`` rounds."""
-
-    round: int
-    x: FloatArray
+from desopt.methods.base import (
+    BaseAlgorithm,
+    PointState,
+    check_two_point,
+    directions,
+    finite_or,
+    unmoved,
+)
+from desopt.methods.searches import TwoPoint, affordable
 
 
 @dataclass(frozen=True, kw_only=True)
-class _FedZO(TwoPointSettings):
-    """Both methods; they differ in the step sizes and in when a minibatch is drawn."""
+class FedZOGD(BaseAlgorithm):
+    """Zeroth-order gradient descent on one minibatch per round."""
 
-    new_minibatch = False
+    name: str = "fed-zo-gd"
+    radius: float = 1e-6
     aggregate: str = "mean"
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_two_point(self.name, self.iterations, self.radius)
         check_name("aggregate", self.aggregate, AGGREGATES)
 
-    def init(self, x0: FloatArray) -> FedState:
-        return FedState(0, x0)
+    def search(self, task: Task, worker: int) -> TwoPoint:
+        return _descent(self, task, worker, Batches.ROUND)
 
-    def plan(self, state: FedState) -> Task:
-        return Task(state.round, state.x)
+    def merge(self, state: PointState, answers: Iterable[Answer]) -> PointState:
+        return _average(self, state, answers)
 
-    def work(self, task: Task, local: Local, worker: int) -> Answer:
-        scale = -self.step_sizes(task.round)[: self.affordable(task)]
-        if self.new_minibatch:
-            v = task.x.copy()
-            walked = local.walk(v, v, task.round, scale, self.radius)
-        else:
-            f = local.minibatch(task.x, task.round)
-            stream = Stream(self.seed, task.round, worker, 0, Purpose.NORMAL)
-            slopes = f.descend(stream, scale, self.radius)
-            walked = Walked(slopes, f.evaluations, f.evaluations * f.rows, f.nans)
-            v = f.point
-        return slopes_answer(worker, walked, v, self.estimates)
+    @property
+    def layout(self) -> Layout:
+        return Layout(float64=self.iterations // 2)
 
-    def merge(self, state: FedState, answers: Iterable[Answer]) -> FedState:
-        add = partial(self._add, state)
-        total, count = combine(self.aggregate, answers, add, state.x.size)
-        if count == 0:
-            return unmoved(state)
-        with np.errstate(over="ignore", invalid="ignore"):
-            return FedState(state.round + 1, finite_or(state.x + total / count, state.x))
+    @property
+    def cost(self) -> Cost:
+        return Cost(2, self.iterations)
 
-    @np.errstate(over="ignore", invalid="ignore")
-    def _add(self, state: FedState, total: FloatArray, answer: Answer) -> bool:
-        """total += v_i - x_t, where that is finite: slopes may be of any size."""
-        v = answer.point
-        if v is None:
-            v = state.x.copy()
-            g = self.layout.decode(answer).float64
-            stream = Stream(self.seed, state.round, answer.worker, 0, Purpose.NORMAL)
-            replay_gaussian(v, -(self.step_sizes(state.round) * g), *stream.key())
-        displacement = v - state.x
-        finite = bool(np.isfinite(displacement).all())
-        if finite:
-            total += displacement
-        return finite
-
-    @abstractmethod
     def step_sizes(self, t: int) -> FloatArray:
         """alpha_k^t for k = 0..K'-1."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class FedZOGD(_FedZO):
-    """Zeroth-order gradient descent on one minibatch per round."""
-
-    name: str = "fed-zo-gd"
-
-    def step_sizes(self, t: int) -> FloatArray:
-        k = np.arange(1.0, self.estimates + 1.0)
+        k = np.arange(1.0, self.iterations // 2 + 1.0)
         return self.step_size / (k * math.sqrt(t + 1.0))
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedZOSGD(_FedZO):
+class FedZOSGD(BaseAlgorithm):
     """Zeroth-order SGD: a new minibatch per iteration."""
 
     name: str = "fed-zo-sgd"
-    new_minibatch = True
+    radius: float = 1e-6
+    aggregate: str = "mean"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_two_point(self.name, self.iterations, self.radius)
+        check_name("aggregate", self.aggregate, AGGREGATES)
+
+    def search(self, task: Task, worker: int) -> TwoPoint:
+        return _descent(self, task, worker, Batches.ITERATION)
+
+    def merge(self, state: PointState, answers: Iterable[Answer]) -> PointState:
+        return _average(self, state, answers)
+
+    @property
+    def layout(self) -> Layout:
+        return Layout(float64=self.iterations // 2)
+
+    @property
+    def cost(self) -> Cost:
+        return Cost(2, self.iterations)
 
     def step_sizes(self, t: int) -> FloatArray:
-        k = np.arange(1.0, self.estimates + 1.0)
+        """alpha_k^t for k = 0..K'-1."""
+        k = np.arange(1.0, self.iterations // 2 + 1.0)
         return self.step_size / np.sqrt(k * (t + 1.0))
+
+
+_FedZO = FedZOGD | FedZOSGD
+
+
+def _descent(method: _FedZO, task: Task, worker: int, batches: Batches) -> TwoPoint:
+    """K' steps v -= alpha_k^t g_k u_k from x_t."""
+    alpha = method.step_sizes(task.round)
+    alpha = alpha[: affordable(alpha.size, task.limit, each=2)]
+    return TwoPoint(
+        task, worker, directions(method.seed, task.round, worker), -alpha, radius=method.radius,
+        layout=method.layout, batches=batches, moving=True,
+    )  # fmt: skip
+
+
+def _average(method: _FedZO, state: PointState, answers: Iterable[Answer]) -> PointState:
+    """x_t + (1/M) sum_i (v_i - x_t), or another aggregate of the displacements."""
+    add = partial(_add, method, state)
+    total, count = combine(method.aggregate, answers, add, state.x.size)
+    if count == 0:
+        return unmoved(state)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return PointState(state.round + 1, finite_or(state.x + total / count, state.x))
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def _add(method: _FedZO, state: PointState, total: FloatArray, answer: Answer) -> bool:
+    """total += v_i - x_t, where that is finite: slopes may be of any size."""
+    v = answer.point
+    if v is None:
+        v = state.x.copy()
+        g = method.layout.decode(answer).float64
+        stream = directions(method.seed, state.round, answer.worker)
+        replay_gaussian(v, -(method.step_sizes(state.round) * g), *stream.key())
+    displacement = v - state.x
+    finite = bool(np.isfinite(displacement).all())
+    if finite:
+        total += displacement
+    return finite

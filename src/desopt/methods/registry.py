@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from enum import Enum
 from typing import Any, NamedTuple
 
 from desopt.contract.errors import check_name
-from desopt.contract.types import Algorithm
+from desopt.contract.types import Algorithm, Batches
 from desopt.methods import es_csa
 from desopt.methods.base import ProblemSize
 from desopt.methods.des import DES
@@ -41,14 +40,6 @@ class Look(NamedTuple):
     colour: str
     dash: str
     marker: str
-
-
-class Batches(Enum):
-    """The data behind a worker's function values."""
-
-    ROUND = "one minibatch per round"
-    ITERATION = "a new minibatch per iteration"
-    ALL = "all of the worker's data"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,52 +17,59 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from desopt.contract.streams import Purpose, Stream
-from desopt.contract.types import Answer, FloatArray, Local, Task
+from desopt.contract.payload import Cost, Layout
+from desopt.contract.types import Answer, Batches, FloatArray, Task
 from desopt.kernels.steps import replay_gaussian
-from desopt.methods.base import TwoPointSettings, finite_or, slopes_answer
-
-
-@dataclass(frozen=True)
-class SignState:
-    """x after ``round`` rounds."""
-
-    round: int
-    x: FloatArray
+from desopt.methods.base import (
+    BaseAlgorithm,
+    PointState,
+    check_two_point,
+    directions,
+    finite_or,
+)
+from desopt.methods.searches import TwoPoint, affordable
 
 
 @dataclass(frozen=True, kw_only=True)
-class ZOSignSGD(TwoPointSettings):
+class ZOSignSGD(BaseAlgorithm):
     """Zeroth-order signSGD with majority vote."""
 
     name: str = "zo-signsgd"
+    radius: float = 1e-6
 
-    def init(self, x0: FloatArray) -> SignState:
-        return SignState(0, x0)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_two_point(self.name, self.iterations, self.radius)
 
-    def plan(self, state: SignState) -> Task:
-        return Task(state.round, state.x)
+    def search(self, task: Task, worker: int) -> TwoPoint:
+        ones = np.ones(affordable(self.iterations // 2, task.limit, each=2))
+        return TwoPoint(
+            task, worker, directions(self.seed, task.round, worker), ones, radius=self.radius,
+            layout=self.layout, batches=Batches.ITERATION, moving=False,
+        )  # fmt: skip
 
-    def work(self, task: Task, local: Local, worker: int) -> Answer:
-        total, ones = np.zeros_like(task.x), np.ones(self.affordable(task))
-        walked = local.walk(task.x, total, task.round, ones, self.radius)
-        return slopes_answer(worker, walked, _vote(total), self.estimates)
-
-    def merge(self, state: SignState, answers: Iterable[Answer]) -> SignState:
+    def merge(self, state: PointState, answers: Iterable[Answer]) -> PointState:
         votes = np.zeros_like(state.x)
         for answer in answers:
-            vote = answer.point
-            if vote is None:
+            total = answer.point  # sum_k g_k u_k
+            if total is None:
                 total = np.zeros_like(state.x)
                 g = self.layout.decode(answer).float64
-                stream = Stream(self.seed, state.round, answer.worker, 0, Purpose.NORMAL)
+                stream = directions(self.seed, state.round, answer.worker)
                 replay_gaussian(total, g, *stream.key())
-                vote = _vote(total)
-            votes += vote
+            votes += _vote(total)
         step = self.step_size / math.sqrt(state.round + 1.0)
         with np.errstate(over="ignore"):
             x = finite_or(state.x - step * np.sign(votes), state.x)
-        return SignState(state.round + 1, x)
+        return PointState(state.round + 1, x)
+
+    @property
+    def layout(self) -> Layout:
+        return Layout(float64=self.iterations // 2)
+
+    @property
+    def cost(self) -> Cost:
+        return Cost(2, self.iterations)
 
 
 def _vote(total: FloatArray) -> FloatArray:

@@ -8,10 +8,10 @@ from typing import Any
 from desopt.contract.checks import real
 from desopt.contract.errors import check_name
 from desopt.contract.types import Objective
-from desopt.objectives.crew import ThreadCrew
 from desopt.objectives.functions import PythonObjective
-from desopt.objectives.linear import LOSSES, LinearModel
+from desopt.objectives.linear import LinearModel
 from desopt.objectives.local import WorkerData
+from desopt.objectives.losses import LOSSES, Loss
 
 
 def as_objective(fun: Any, penalty: Any, setup: Callable[[], Any] | None) -> Objective:
@@ -19,10 +19,17 @@ def as_objective(fun: Any, penalty: Any, setup: Callable[[], Any] | None) -> Obj
     if isinstance(fun, str):
         check_name("fun", fun, LOSSES)
         return LinearModel(fun, real("regularization", penalty))
-    if hasattr(fun, "on_rows"):
+    if hasattr(fun, "bind"):
         objective: Objective = fun
         return objective
     return PythonObjective(fun, setup)
 
 
-__all__ = ["LOSSES", "LinearModel", "PythonObjective", "ThreadCrew", "WorkerData", "as_objective"]
+__all__ = [
+    "LOSSES",
+    "LinearModel",
+    "Loss",
+    "PythonObjective",
+    "WorkerData",
+    "as_objective",
+]

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from desopt.contract.errors import failure, user_code
-from desopt.contract.types import FloatArray, IndexArray
-from desopt.data import Pick, Rows, Shard
-from desopt.objectives.base import PointFunction
+from desopt.contract.types import FloatArray, LocalSearch
+from desopt.data import Batch, Shard
+from desopt.objectives.local import drive
 
 
 class PythonObjective:
@@ -47,18 +47,8 @@ class PythonObjective:
     def dimension(self, shards: Sequence[Shard]) -> int | None:
         return None
 
-    def on_rows(
-        self, shard: Rows, picked: IndexArray | Pick | None, x: FloatArray
-    ) -> PointFunction:
-        rows = shard.size if picked is None else picked.size
-        return PythonFunction(self.fun, (shard.take(picked), *self._state()), x, rows)
-
-    def on_batch(self, batch: Any, size: int, x: FloatArray) -> PointFunction:
-        return PythonFunction(self.fun, (batch, *self._state()), x, size)
-
-    def on_nothing(self, x: FloatArray) -> PointFunction:
-        """f_i where there is no data: the function of x alone."""
-        return PythonFunction(self.fun, self._state(), x, 1)
+    def bind(self, batch: Batch, x: FloatArray) -> PythonFunction:
+        return PythonFunction(self.fun, batch, self._state())
 
     def _state(self) -> tuple[Any, ...]:
         """What ``setup`` made for this thread: nothing, or one more argument."""
@@ -72,27 +62,27 @@ class PythonObjective:
         return state
 
 
-class PythonFunction(PointFunction):
-    """fun on one batch. x is passed as a read-only view of the one buffer that changes."""
+class PythonFunction:
+    """fun on one batch, or on a fresh one for each iteration."""
 
-    def __init__(
-        self, fun: Callable[..., Any], arguments: tuple[Any, ...], x: FloatArray, rows: int
-    ) -> None:
-        super().__init__(x, rows)
-        self._fun = fun
-        self._arguments = arguments
-        self._seen: FloatArray | None = None
-        self._view = x
+    def __init__(self, fun: Callable[..., Any], batch: Batch, state: tuple[Any, ...]) -> None:
+        self.rows = batch.rows
+        self._fun, self._batch, self._state = fun, batch, state
+        self._iteration: int | None = None  # of the batch that was drawn
+        self._arguments: tuple[Any, ...] = ()
 
-    def at(self, x: FloatArray) -> float:
-        if x is not self._seen:
-            self._seen, self._view = x, x.view()
-            self._view.flags.writeable = False
+    def value(self, x: FloatArray, iteration: int = 0) -> float:
+        if iteration != self._iteration:
+            self._arguments = (*self._batch.at(iteration).arguments(), *self._state)
+            self._iteration = iteration
         try:  # a with statement would cost more than the call of a small function
-            value = self._fun(self._view, *self._arguments)
+            value = self._fun(x, *self._arguments)
         except Exception as error:
             raise failure("fun", error) from error
         return value if type(value) is float else as_number(value)
+
+    def run(self, search: LocalSearch) -> None:
+        drive(search, self.value)
 
 
 def as_number(value: Any) -> float:

@@ -1,18 +1,13 @@
-"""The paper's three problems: linear models with a loss of the margin and an L2 penalty.
+"""Linear models: a loss of the margin and an L2 penalty (the paper's three problems).
 
-f(x) = (1/N) sum_i loss(y_i z_i^T x) + penalty/2 ||x||^2 with labels y_i = -1 or +1 and
-
-=====  ============================  ==================================
-lr     log(1 + exp(-a))              logistic regression
-nsvm   1 - tanh(a)                   non-convex support vector machine
-lsvm   max(0, 1 - a)                 linear support vector machine
-=====  ============================  ==================================
+f(x) = (1/N) sum_i loss(y_i z_i^T x) + penalty/2 ||x||^2 with labels y_i = -1 or +1. The losses
+are in ``desopt.objectives.losses``.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, cast
@@ -20,14 +15,14 @@ from typing import Any, cast
 import numpy as np
 from scipy import sparse
 
-from desopt.contract.streams import Purpose, Stream
-from desopt.contract.types import BoolArray, FloatArray, IndexArray
+from desopt.contract import streams
+from desopt.contract.types import Batches, FloatArray, IndexArray, LocalSearch
 from desopt.data import (
     Arrays,
-    Dealt,
+    Batch,
     Loaders,
-    Nothing,
-    Pick,
+    NoData,
+    Partitioned,
     Rows,
     Shard,
     all_finite,
@@ -36,15 +31,15 @@ from desopt.data import (
 )
 from desopt.data.checks import refuse_width
 from desopt.data.shards import as_writeable
-from desopt.kernels import linear as kernels
-from desopt.kernels import two_point
+from desopt.kernels import linear, two_point
 from desopt.kernels.gaussian import search_gaussian, values_around
 from desopt.kernels.layouts import Csr, Dense
-from desopt.kernels.losses import LR, LSVM, NSVM
 from desopt.kernels.mixture import UNSEARCHED, search_mixture
-from desopt.objectives.base import PointFunction
-
-LOSSES = {"lr": LR, "nsvm": NSVM, "lsvm": LSVM}
+from desopt.kernels.steps import add_scaled
+from desopt.methods.proposals import GaussianProposals, MixtureProposals
+from desopt.methods.searches import OnePlusOne, Population, TwoPoint
+from desopt.objectives.local import drive
+from desopt.objectives.losses import LOSSES
 
 
 class Table(Arrays):
@@ -107,7 +102,7 @@ class LinearModel:
         return {"name": self.loss, "penalty": self.penalty}
 
     def dimension(self, shards: Sequence[Shard]) -> int | None:
-        if isinstance(shards, Dealt):
+        if isinstance(shards, Partitioned):
             return int(shards.arrays[0].shape[1])
         having = {i: s for i, s in enumerate(distinct(shards)) if isinstance(s, Rows)}
         _check_columns(having)
@@ -117,7 +112,7 @@ class LinearModel:
         """Arrays as the kernels want them, converted once and shared; labels as -1 and +1."""
         if isinstance(shards, Loaders):
             return shards  # each is prepared where it is loaded
-        if isinstance(shards, Dealt):
+        if isinstance(shards, Partitioned):
             (whole,) = self.prepare([Rows(shards.arrays)], some=some)
             return replace(shards, arrays=whole.arrays, single=False)
         with_arrays = [shard for shard in shards if isinstance(shard, Rows)]
@@ -127,61 +122,40 @@ class LinearModel:
         done: dict[int, Any] = {}  # shards of one data set share their arrays, and go on doing so
         prepared: list[Shard] = []
         for shard in shards:
-            if isinstance(shard, Nothing):
-                self.on_nothing(np.empty(0))
+            if isinstance(shard, NoData):
+                raise TypeError(f"data is missing: {self.loss!r} needs data=(X, y)")
             if isinstance(shard, Rows):
                 table = Table(shard.arrays, shard.where, negative, done)
                 shard = replace(shard, arrays=table, single=False)
             prepared.append(shard)
         return prepared
 
-    def form(self, arrays: tuple[Any, ...]) -> tuple[Dense | Csr, FloatArray, int, float]:
-        """Data and loss as the kernels take them."""
-        table = _table(arrays)
-        return table.layout, table[1], LOSSES[self.loss], self.penalty
-
     def score(self, shard: Rows, x: FloatArray) -> tuple[float, int]:
         """f on all rows of a shard, and the number of rows on the wrong side."""
         table = _table(shard.arrays).fits(shard.where, x)
-        model = LOSSES[self.loss], self.penalty
-        value, errors = kernels.value_and_errors(
-            table.layout, shard.numbers(), table[1], as_writeable(np.ascontiguousarray(x)), *model
+        model = LOSSES[self.loss].kind, self.penalty
+        value, errors = linear.value_and_errors(
+            table.layout, shard.numbers(), table[1], as_plain(x), *model
         )
         return float(value), int(errors)
 
-    def on_rows(
-        self, shard: Rows, picked: IndexArray | Pick | None, x: FloatArray
-    ) -> LinearFunction:
-        return LinearFunction(self, shard, picked, x)
+    def bind(self, batch: Batch, x: FloatArray) -> LinearFunction:
+        return LinearFunction(self, batch, x)
 
-    def on_batch(self, batch: Any, size: int, x: FloatArray) -> LinearFunction:
-        (shard,) = self.prepare([as_rows(batch, "the batch of draw(rng, b)")], some=True)
-        return self.on_rows(cast(Rows, shard), None, x)
-
-    def on_nothing(self, x: FloatArray) -> LinearFunction:
-        raise TypeError(f"data is missing: {self.loss!r} needs data=(X, y)")
-
-    def walk(
-        self,
-        shard: Rows,
-        batch_size: int,
-        at: FloatArray,
-        moved: FloatArray,
-        scale: FloatArray,
-        radius: float,
-        stream: Stream,
-    ) -> tuple[FloatArray, int]:
-        """``Local.walk`` on the rows of a shard, in one call: all g_k, and how many were NaN."""
-        table = _table(shard.arrays).fits(shard.where, at, moved)
-        slopes = np.empty(scale.size)
-        keys = stream.of(Purpose.BATCH).key(), stream.of(Purpose.NORMAL).key()
-        rows = table.layout, *shard.members, table[1], batch_size
-        rest = scale, LOSSES[self.loss], self.penalty, radius, slopes, *keys
-        if at is moved:
-            nans = two_point.walk(*rows, at, *rest)
-        else:
-            nans = two_point.survey(*rows, at, moved, *rest)
-        return slopes, int(nans)
+    def rows_of(self, batch: Batch, x: FloatArray) -> tuple[Table, IndexArray]:
+        """The table that a batch is from, and its row numbers there; for points like x."""
+        if batch.shard.arrays:
+            shard = cast(Rows, batch.shard)
+            return _table(shard.arrays).fits(shard.where, x), shard.numbers(batch)
+        (drawn,) = batch.arguments()
+        try:
+            rows = as_rows(drawn, "the batch of draw(rng, b)")
+            (prepared,) = self.prepare([rows], some=True)
+            table = _table(prepared.arrays).fits(rows.where, x)
+        except (TypeError, ValueError) as error:
+            kind = TypeError if isinstance(error, TypeError) else ValueError
+            raise kind(f"worker {batch.stream.worker}: {error}") from error
+        return table, rows.numbers()
 
     def _check_arrays(self, arrays: tuple[Any, ...], where: str) -> None:
         shapes = [array.shape for array in arrays]
@@ -203,107 +177,146 @@ class LinearModel:
             raise ValueError(f"{where}: labels must be finite; map them to -1 and +1 first")
 
 
-class LinearFunction(PointFunction):
-    """A linear model on the rows of one batch.
+class LinearFunction:
+    """A linear model on one batch, or on a fresh one for each iteration.
 
-    Inherits the generic searches by full evaluation; replaces those that have a compiled form.
+    The searches that have compiled code run in one call; all others are driven by values.
     """
 
-    def __init__(
-        self, model: LinearModel, shard: Rows, picked: IndexArray | Pick | None, x: FloatArray
-    ) -> None:
-        super().__init__(x, shard.size if picked is None else picked.size)
-        self._table = _table(shard.arrays).fits(shard.where, x)
-        self._shard, self._picked = shard, picked
-        self._model = LOSSES[model.loss], model.penalty
-        self._moved: tuple[IndexArray, FloatArray, FloatArray] | None = None
+    def __init__(self, model: LinearModel, batch: Batch, x: FloatArray) -> None:
+        self.rows = batch.rows
+        self._linear, self._batch = model, batch
+        self._loss = LOSSES[model.loss].kind, model.penalty
+        self._iteration: int | None = None  # of the batch in _drawn
+        if batch.shard.arrays:
+            self._table(x)
 
-    @cached_property
-    def _data(self) -> tuple[Dense | Csr, IndexArray, FloatArray]:
-        return self._table.layout, self._shard.numbers(self._picked), self._table[1]
+    def value(self, x: FloatArray, iteration: int = 0) -> float:
+        data = self._data(x, iteration)
+        return float(linear.objective_value(*data, as_plain(x), *self._loss))
 
-    def at(self, x: FloatArray) -> float:
-        self._table.fits(self._shard.where, x)
-        return float(kernels.objective_value(*self._data, x, *self._model))
+    def run(self, search: LocalSearch) -> None:
+        compiled = _COMPILED.get(type(search))
+        if compiled is None or not compiled(self, search):
+            drive(search, self.value)
 
-    @property
-    def change(self) -> tuple[IndexArray, FloatArray] | None:
-        if self._moved is None:
-            return None
-        columns, _values, change = self._moved
-        return columns, change
+    def _table(self, x: FloatArray) -> Table:
+        """The table of a shard that has one, for points like x."""
+        shard = cast(Rows, self._batch.shard)
+        return _table(shard.arrays).fits(shard.where, x)
 
-    @property
-    def _v(self) -> FloatArray:
-        v = super()._v
-        if self._moved is not None:  # where a sparse search ended: n numbers only on demand
-            columns, values, _change = self._moved
-            v[columns] = values
-            self._moved = None
-        return v
+    def _data(
+        self, x: FloatArray, iteration: int = 0
+    ) -> tuple[Dense | Csr, IndexArray, FloatArray]:
+        """Layout, row numbers and labels of the batch, for points like x."""
+        if iteration != self._iteration:
+            self._drawn = self._linear.rows_of(self._batch.at(iteration), x)
+            self._iteration = iteration
+        table, numbers = self._drawn
+        return table.fits("data", x).layout, numbers, table[1]
 
-    @property
-    def _here(self) -> FloatArray:
-        """v to read from: x itself while v has not left it."""
-        return self._x if self._copy is None and self._moved is None else self.point
+    # --- searches in compiled code: True, or False where they must be driven by values -------
 
-    def search_mixture(
-        self, stream: Stream, scale: FloatArray, l: int, gaussian: bool
-    ) -> BoolArray:
-        accepted = np.empty(scale.size, np.bool_)
-        key = stream.key()
-        if isinstance(self._picked, Pick) and "_data" not in self.__dict__:
-            rows = *self._shard.members, self._picked.size, self._picked.stream.key()
-            layout, y = self._table.layout, self._table[1]
+    def _one_plus_one(self, search: OnePlusOne) -> bool:
+        compiled = _STEPS.get(type(search.proposals))
+        return compiled is not None and compiled(self, search, search.proposals)
+
+    def _mixture(self, search: OnePlusOne, steps: MixtureProposals) -> bool:
+        x, key = as_plain(search.x), steps.stream.key()
+        batch = self._batch
+        if batch.batches is Batches.ROUND and batch.shard.arrays:
+            shard = cast(Rows, batch.shard)  # its rows are drawn inside the call
+            table = self._table(x)
+            layout, y = table.layout, table[1]
+            rows = *shard.members, batch.size, batch.stream.key()
         else:
-            layout, numbers, y = self._data
+            layout, numbers, y = self._data(x)
             rows = numbers, numbers.size, 0, key
+        accepted = np.empty(steps.scale.size, np.bool_)
         nans, *moved = search_mixture(
-            layout, *rows, y, self._here, scale, l, gaussian or None, *self._model, accepted, key
-        )
-        if nans == UNSEARCHED:  # point by point, then
-            return super().search_mixture(stream, scale, l, gaussian)
-        self._moved = tuple(moved)
-        return self._searched(accepted, nans)
+            layout, *rows, y, x, steps.scale, steps.l, steps.gaussian or None, *self._loss,
+            accepted, key,
+        )  # fmt: skip
+        if nans == UNSEARCHED:
+            return False
+        search.finish(accepted, int(nans), moved=tuple(moved))
+        return True
 
-    def search_gaussian(self, stream: Stream, alpha: FloatArray) -> BoolArray:
-        accepted = np.zeros(alpha.size, np.bool_)
+    def _gaussian(self, search: OnePlusOne, steps: GaussianProposals) -> bool:
+        accepted, v = np.zeros(steps.alpha.size, np.bool_), search.x.copy()
         nans = search_gaussian(
-            *self._data, self.point, alpha, *self._model, accepted, *stream.key()
+            *self._data(v), v, steps.alpha, *self._loss, accepted, *steps.stream.key()
         )
         if nans == UNSEARCHED:
-            return super().search_gaussian(stream, alpha)
-        return self._searched(accepted, nans)
+            return False
+        search.finish(accepted, int(nans), point=v)
+        return True
 
-    def values_around(self, stream: Stream, scale: float, count: int) -> FloatArray:
-        out = np.empty(count)
-        values_around(*self._data, self.point, scale, *self._model, out, *stream.key())
-        self.evaluations += count
-        self.nans += int(out.size - np.isfinite(out).sum())
-        return out
+    def _population(self, search: Population) -> bool:
+        values, x = np.empty(search.members), as_plain(search.x)
+        values_around(*self._data(x), x, search.sigma, *self._loss, values, *search.stream.key())
+        search.finish(values)
+        return True
 
-    def slope(self, u: FloatArray, radius: float) -> float:
-        self._table.fits(self._shard.where, u)
-        found, nans = two_point.slope(*self._data, self._here, u, *self._model, radius)
-        self._estimated(1, nans)
-        return float(found)
-
-    def descend(self, stream: Stream, scale: FloatArray, radius: float) -> FloatArray:
-        slopes = np.empty(scale.size)
+    def _two_point(self, search: TwoPoint) -> bool:
+        if self._batch.fresh and self._batch.shard.arrays:
+            return self._two_point_on_rows(search)
+        if self._batch.fresh or not search.moving:
+            return self._two_point_one_by_one(search)
+        slopes, v = np.empty(search.scale.size), search.point
         nans = two_point.descend(
-            *self._data, self.point, scale, *self._model, radius, slopes, *stream.key()
-        )
-        self._estimated(scale.size, nans)
-        return slopes
+            *self._data(v), v, search.scale, *self._loss, search.radius, slopes,
+            *search.stream.key(),
+        )  # fmt: skip
+        search.finish(slopes, int(nans))
+        return True
 
-    def _estimated(self, count: int, nans: int) -> None:
-        self.evaluations += 2 * count
-        self.nans += int(nans)
+    def _two_point_on_rows(self, search: TwoPoint) -> bool:
+        """All estimates in one call, their minibatches drawn inside it."""
+        shard, slopes = cast(Rows, self._batch.shard), np.empty(search.scale.size)
+        table = self._table(search.point)
+        rows = table.layout, *shard.members, table[1], self._batch.size
+        keys = self._batch.stream.key(), search.stream.key()
+        rest = search.scale, *self._loss, search.radius, slopes, *keys
+        if search.moving:
+            nans = two_point.descend_new_batches(*rows, search.point, *rest)
+        else:
+            x = as_plain(search.x)
+            nans = two_point.estimate_new_batches(*rows, x, search.point, *rest)
+        search.finish(slopes, int(nans))
+        return True
 
-    def _searched(self, accepted: BoolArray, nans: int) -> BoolArray:
-        self.evaluations += accepted.size + 1
-        self.nans += int(nans)
-        return accepted
+    def _two_point_one_by_one(self, search: TwoPoint) -> bool:
+        """A call for each estimate: a user's draw(rng, b) comes between them."""
+        slopes, u, nans = np.zeros(search.scale.size), np.empty_like(search.x), 0
+        at = search.point if search.moving else as_plain(search.x)
+        for k in range(slopes.size):
+            data = self._data(at, k if self._batch.fresh else 0)
+            streams.normals(search.stream.at(k), u.size, out=u)
+            slope, lost = two_point.slope(*data, at, u, *self._loss, search.radius)
+            nans += int(lost)
+            slopes[k] = slope if np.isfinite(slope) else 0.0
+            if (c := search.scale[k] * slopes[k]) != 0.0:
+                add_scaled(search.point, c, u)
+        search.finish(slopes, nans)
+        return True
+
+
+#: Compiled searches by the type of the search, and those of OnePlusOne by that of its steps.
+_COMPILED: dict[type[Any], Callable[[LinearFunction, Any], bool]] = {
+    OnePlusOne: LinearFunction._one_plus_one,
+    TwoPoint: LinearFunction._two_point,
+    Population: LinearFunction._population,
+}
+_STEPS: dict[type[Any], Callable[[LinearFunction, OnePlusOne, Any], bool]] = {
+    MixtureProposals: LinearFunction._mixture,
+    GaussianProposals: LinearFunction._gaussian,
+}
+
+
+def as_plain(x: FloatArray) -> FloatArray:
+    """x as the kernels were compiled for: contiguous, and as if it were writeable."""
+    return as_writeable(np.ascontiguousarray(x))
 
 
 def _as_float_matrix(X: Any) -> Any:

@@ -1,22 +1,41 @@
-"""A worker's side: its shard bound to the objective."""
+"""A worker's side: its shard bound to the objective, and searches driven by single values."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
-
-from desopt.contract import streams
+from desopt.contract.errors import ObjectiveError
 from desopt.contract.streams import Purpose, Stream
-from desopt.contract.types import FloatArray, LocalFunction, Objective, Walked
-from desopt.data import OpenShard, Rows
-from desopt.kernels.steps import add_scaled
-from desopt.objectives.base import finite_slope
+from desopt.contract.types import (
+    Answer,
+    Batches,
+    FloatArray,
+    LocalFunction,
+    LocalSearch,
+    Objective,
+)
+from desopt.data import Batch, OpenShard
+
+
+def drive(search: LocalSearch, value: Callable[[FloatArray, int], float]) -> None:
+    """Run a search point by point; ``value(x, iteration)`` is f_i(x).
+
+    Where values fail, the error carries the iteration.
+    """
+    fresh = search.batches is Batches.ITERATION
+    try:
+        while points := search.ask():
+            search.tell([value(points[0], search.iterations[0] if fresh else 0)])
+    except ObjectiveError as error:
+        k = search.iterations[0]
+        error.iteration = k if k >= 0 else None
+        raise
 
 
 @dataclass(frozen=True)
 class WorkerData:
-    """One worker's data: its minibatches and its full value. See ``types.Local``."""
+    """One worker's data bound to the objective. See ``contract.types.Local``."""
 
     objective: Objective
     shard: OpenShard
@@ -24,51 +43,25 @@ class WorkerData:
     worker: int
     batch_size: int
 
-    def minibatch(self, x: FloatArray, round: int, iteration: int = 0) -> LocalFunction:
-        """f_i on b rows drawn uniformly with replacement."""
-        stream = Stream(self.seed, round, self.worker, iteration, Purpose.BATCH)
-        return self.shard.sample(self.objective, x, stream, self.batch_size)
+    def run(self, search: LocalSearch) -> Answer:
+        """The answer of the search, run on the data that it names."""
+        f = self.function(search.x, search.round, search.batches)
+        f.run(search)
+        return search.answer(f.rows)
 
-    def walk(
-        self, at: FloatArray, moved: FloatArray, round: int, scale: FloatArray, radius: float
-    ) -> Walked:
-        """Estimates on a minibatch each; in one compiled call where the objective has it."""
-        stream = Stream(self.seed, round, self.worker, 0, Purpose.NORMAL)
-        compiled = getattr(self.objective, "walk", None)
-        if compiled is None or not isinstance(self.shard, Rows):
-            return self._walk(at, moved, scale, radius, stream)
-        slopes, nans = compiled(self.shard, self.batch_size, at, moved, scale, radius, stream)
-        evaluations = 2 * scale.size
-        return Walked(slopes, evaluations, evaluations * self.batch_size, nans)
-
-    def _walk(
-        self, at: FloatArray, moved: FloatArray, scale: FloatArray, radius: float, stream: Stream
-    ) -> Walked:
-        slopes, u = np.zeros(scale.size), np.empty_like(at)
-        evaluations = samples = nans = 0
-        for k in range(scale.size):
-            f = self.minibatch(at, stream.round, k)
-            streams.normals(stream.at(k), u.size, out=u)
-            slopes[k] = finite_slope(f, u, radius, k)
-            c = scale[k] * slopes[k]
-            if c != 0.0:  # as in a replay, which does not draw u for nothing
-                add_scaled(moved, c, u)
-            evaluations += f.evaluations
-            samples += f.evaluations * f.rows
-            nans += f.nans
-        return Walked(slopes, evaluations, samples, nans)
-
-    def everything(self, x: FloatArray, round: int) -> LocalFunction:
-        """f_i on all the data; on a batch of the round where data are drawn."""
+    def function(
+        self, x: FloatArray, round: int, batches: Batches = Batches.ROUND
+    ) -> LocalFunction:
+        """f_i on the worker's data of a round; on a minibatch where data are drawn."""
         stream = Stream(self.seed, round, self.worker, 0, Purpose.BATCH)
-        return self.shard.whole(self.objective, x, stream, self.batch_size)
+        return self.objective.bind(Batch(self.shard, self.batch_size, stream, batches), x)
 
     def total(self, x: FloatArray) -> tuple[float, int]:
         """Sum of F over the worker's data and their number, for the history.
 
-        Where data are drawn the sum runs over one fixed batch per worker, so that values of
+        Where data are drawn the sum is over one fixed batch per worker, so that values of
         different rounds can be compared.
         """
         stream = Stream(self.seed, 0, self.worker, 0, Purpose.EVALUATION)
-        f = self.shard.whole(self.objective, x, stream, self.batch_size)
-        return f.value() * f.rows, f.rows
+        f = self.objective.bind(Batch(self.shard, self.batch_size, stream, Batches.ALL), x)
+        return f.value(x) * f.rows, f.rows

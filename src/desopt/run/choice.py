@@ -11,7 +11,7 @@ import cloudpickle
 
 from desopt.contract.errors import check_name
 from desopt.contract.types import FloatArray
-from desopt.data import Dealt, Nothing, distinct
+from desopt.data import NoData, Partitioned, distinct
 from desopt.engines import ENGINES, Engine, Job
 from desopt.methods.samplers import CustomSampler
 from desopt.system.parallel import cores
@@ -77,8 +77,8 @@ def _safe_in_threads(job: Job) -> bool:
     """
     if not job.objective.compiled:
         return False
-    if not isinstance(job.shards, Dealt) and not all(
-        shard.arrays or isinstance(shard, Nothing) for shard in distinct(job.shards)
+    if not isinstance(job.shards, Partitioned) and not all(
+        shard.arrays or isinstance(shard, NoData) for shard in distinct(job.shards)
     ):
         return False
     sampler = getattr(job.algorithm, "sampler", None)

@@ -20,9 +20,9 @@ from desopt.contract.errors import EngineError
 from desopt.contract.participation import asked
 from desopt.contract.streams import MAX_ITERATIONS, MAX_ROUNDS, SERVER, STREAM_VERSION
 from desopt.contract.types import Algorithm, Answer, FloatArray, Objective, Task
-from desopt.data import Nothing, as_shards, fingerprint, total_rows
+from desopt.data import NoData, as_shards, fingerprint, total_rows
 from desopt.engines import Engine, Job
-from desopt.kernels.jit import compilation_noticed, let_go_of_llvm
+from desopt.kernels.jit import compilation_noticed
 from desopt.methods import ProblemSize, restore
 from desopt.methods.samplers import Sampler, as_sampler
 from desopt.objectives import as_objective
@@ -263,13 +263,10 @@ class _Run:
                     self._compare(self.initial, x0)
                     self._evaluating = 0.0  # it may have compiled or loaded something
                 schedule.stopping.start(self.initial)
-                began = state.round
                 for row in self.history:
                     ended = schedule.stopping.check(row)
                 ended = ended or self._out_of_values(self._last())
                 while ended is None and state.round < schedule.rounds:
-                    if state.round < began + 2:  # first the evaluation is loaded, then the search
-                        let_go_of_llvm()
                     before, answers, state, row = self._round(state)
                     ended = schedule.stopping.check(row) or self._out_of_values(row)
                     if ended is not None:
@@ -398,7 +395,7 @@ class _Run:
             return math.nan
         began = time.perf_counter()
         # Without data all workers have the same function.
-        workers = [0] if isinstance(self.job.shards[0], Nothing) else range(self.job.workers)
+        workers = [0] if isinstance(self.job.shards[0], NoData) else range(self.job.workers)
         totals = self.engine.evaluate(workers)
         self._each = time.perf_counter() - began
         self._evaluating += self._each

@@ -20,7 +20,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from desopt.contract.errors import EngineError
 from desopt.contract.types import Answer, Task
-from desopt.data import Loaders, Nothing
+from desopt.data import Loaders, NoData
 from desopt.engines.base import Job
 from desopt.engines.processes import messages
 from desopt.engines.processes.memory import SHARE_FROM, Array, separate
@@ -128,7 +128,7 @@ class Ray:
 
         Every array is stored once, however many workers and groups have it.
         """
-        job, nothing = self._job, Nothing()
+        job, nothing = self._job, NoData()
         store = SharedObjects()
         code, arrays = _separated(replace(job, shards=[]))
         code_refs = [*map(store, arrays)]

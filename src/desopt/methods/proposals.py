@@ -1,0 +1,193 @@
+"""The steps alpha_k u_k of one worker's round, as a description that compiled searches understand.
+
+======================  ==============================================  =====================
+proposals               step k                                          made of
+======================  ==============================================  =====================
+MixtureProposals        l coordinates, scale_k z_j each                 two streams of words
+GaussianProposals       alpha_k u_k, u_k ~ N(0, I)                      a stream of normals
+VectorProposals         alpha_k vector(key, k, n)                       a sampler's vectors
+======================  ==============================================  =====================
+
+A search draws its steps from them; a server turns accept bits back into points with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+import numpy as np
+
+from desopt.contract import streams
+from desopt.contract.streams import Stream
+from desopt.contract.types import BoolArray, ByteArray, FloatArray, IndexArray, Step
+from desopt.kernels.mixture import mixture_changes
+from desopt.kernels.steps import apply_step, replay_gaussian, replay_sparse
+
+#: Answers rebuilt in one compiled call, and the most draws for them.
+_AT_ONCE, _DRAWS = 64, 2**22
+
+
+class Key(NamedTuple):
+    """Whose round it is: together with the iteration this names every draw."""
+
+    seed: int
+    round: int
+    worker: int
+
+
+class Proposals(Protocol):
+    """K steps in n coordinates."""
+
+    @property
+    def count(self) -> int:
+        """K."""
+
+    @property
+    def at_once(self) -> int:
+        """Workers per call of ``changes``, each call on a thread of its own; 0: no threads."""
+
+    def steps(self) -> Iterator[Step]:
+        """The steps in order, with coordinates in 0..n-1."""
+
+    def replay(self, v: FloatArray, accepted: BoolArray) -> None:
+        """v += step, in place, for every accepted step."""
+
+    def changes(self, x: FloatArray, masks: ByteArray, workers: IndexArray) -> Iterator[Step]:
+        """v_K - x of several workers: masks[i] are the packed accept bits of workers[i].
+
+        Seed and round are those of the proposals, their worker is not used.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class MixtureProposals:
+    """Steps of l coordinates drawn with replacement, each changed by scale[k] z.
+
+    z ~ N(0, 1) where ``gaussian``, else -1 or +1. ``stream`` is that of the coordinates.
+    """
+
+    stream: Stream
+    scale: FloatArray
+    l: int
+    gaussian: bool
+    n: int
+
+    @property
+    def count(self) -> int:
+        return self.scale.size
+
+    @property
+    def at_once(self) -> int:
+        return max(1, min(_AT_ONCE, _DRAWS // (self.scale.size * self.l)))
+
+    def steps(self) -> Iterator[Step]:
+        drawn = streams.mixture_block(self.stream, self.scale, self.l, self.n, self.gaussian)
+        return zip(*map(np.ascontiguousarray, drawn), strict=True)
+
+    def replay(self, v: FloatArray, accepted: BoolArray) -> None:
+        which = np.flatnonzero(accepted)  # the others are not even drawn
+        scale = self.scale[which]
+        drawn = streams.mixture_block(self.stream, scale, self.l, self.n, self.gaussian, which)
+        replay_sparse(v, *drawn)
+
+    def changes(self, x: FloatArray, masks: ByteArray, workers: IndexArray) -> Iterator[Step]:
+        c1, _, c3, k0, k1 = self.stream.key()
+        columns, change, ends = mixture_changes(
+            x, self.scale, self.l, self.gaussian or None, masks, workers, c1, c3, k0, k1
+        )
+        begin = 0
+        for end in ends.tolist():
+            yield columns[begin:end], change[begin:end]
+            begin = end
+
+
+@dataclass(frozen=True, slots=True)
+class GaussianProposals:
+    """Steps alpha[k] u_k, u_k the normal vector of iteration k of the stream."""
+
+    stream: Stream
+    alpha: FloatArray
+    n: int
+    at_once: ClassVar[int] = 0
+
+    @property
+    def count(self) -> int:
+        return self.alpha.size
+
+    def steps(self) -> Iterator[Step]:
+        for k in range(self.alpha.size):
+            yield None, self.alpha[k] * streams.normals(self.stream.at(k), self.n)
+
+    def replay(self, v: FloatArray, accepted: BoolArray) -> None:
+        replay_gaussian(v, np.where(accepted, self.alpha, 0.0), *self.stream.key())
+
+    def changes(self, x: FloatArray, masks: ByteArray, workers: IndexArray) -> Iterator[Step]:
+        for accepted, worker in zip(_unpacked(masks, self.count), workers.tolist(), strict=True):
+            yield _change(replace(self, stream=replace(self.stream, worker=worker)), x, accepted)
+
+
+@dataclass(frozen=True, slots=True)
+class VectorProposals:
+    """Steps alpha[k] vector(key, k, n), checked: compiled code does not check them again."""
+
+    vector: Callable[[Key, int, int], Step]
+    key: Key
+    alpha: FloatArray
+    n: int
+    at_once: ClassVar[int] = 0
+
+    @property
+    def count(self) -> int:
+        return self.alpha.size
+
+    def steps(self) -> Iterator[Step]:
+        for k in range(self.alpha.size):
+            index, u = self.vector(self.key, k, self.n)
+            yield as_step(index, self.alpha[k] * u, self.n)
+
+    def replay(self, v: FloatArray, accepted: BoolArray) -> None:
+        for (index, step), kept in zip(self.steps(), accepted, strict=True):
+            if kept and index is None:
+                v += step
+            elif kept:
+                apply_step(v, index, step, np.empty(step.size))
+
+    def changes(self, x: FloatArray, masks: ByteArray, workers: IndexArray) -> Iterator[Step]:
+        for accepted, worker in zip(_unpacked(masks, self.count), workers.tolist(), strict=True):
+            yield _change(replace(self, key=self.key._replace(worker=worker)), x, accepted)
+
+
+def as_step(index: Any, values: Any, n: int) -> Step:
+    """A step within n coordinates, whoever drew it."""
+    values = np.asarray(values, np.float64)
+    if index is None:
+        if values.shape != (n,):
+            raise ValueError(
+                f"sampler must return {n} numbers or (coordinates, values), got shape "
+                f"{values.shape}"
+            )
+        return None, values
+    index = np.asarray(index, np.int64)
+    if index.ndim != 1 or index.shape != values.shape:
+        raise ValueError(
+            "sampler must return (coordinates, values) of one length, "
+            f"got shapes {index.shape} and {values.shape}"
+        )
+    if index.size and not (index.min() >= 0 and index.max() < n):
+        raise ValueError(f"sampler returned a coordinate outside 0..{n - 1}")
+    return index, values
+
+
+def _unpacked(masks: ByteArray, count: int) -> BoolArray:
+    """Packed accept bits as rows of booleans."""
+    return np.unpackbits(masks, axis=1, count=count, bitorder="little").astype(np.bool_)
+
+
+def _change(proposals: Proposals, x: FloatArray, accepted: BoolArray) -> Step:
+    """v_K - x as a dense step."""
+    v = x.copy()
+    proposals.replay(v, accepted)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return None, v - x

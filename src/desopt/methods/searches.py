@@ -1,0 +1,342 @@
+"""The local searches of all methods: a worker's round as an object that asks for values.
+
+==============  ==============================  ====================  ==========================
+search          points                          answer                methods
+==============  ==============================  ====================  ==========================
+OnePlusOne      x, then v + alpha_k u_k         K accept bits         es, des, des-mg, des-mr
+TwoPoint        v + mu u_k and v - mu u_k       K' slopes g_k         fed-zo-*, zo-signsgd
+Population      x + sigma z_j                   lambda sums           es-csa
+==============  ==============================  ====================  ==========================
+
+They are driven by ``ask`` and ``tell`` (see ``contract.types.LocalSearch``). An objective with
+compiled code for the whole search hands the outcome to ``finish`` instead.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Iterator, Sequence
+from math import inf, isfinite
+from typing import TypeAlias
+
+import numpy as np
+
+from desopt.contract import streams
+from desopt.contract.payload import Layout
+from desopt.contract.streams import Stream
+from desopt.contract.types import Answer, Batches, BoolArray, FloatArray, IndexArray, Step, Task
+from desopt.kernels.steps import add_scaled, apply_step, undo_step
+from desopt.methods.proposals import Proposals
+
+#: An array, and the read-only view of it that is given out.
+Buffer: TypeAlias = tuple[FloatArray, FloatArray]
+
+_LARGEST = sys.float_info.max
+
+
+def affordable(count: int, limit: int | None, *, each: int = 1, first: int = 0) -> int:
+    """The number of iterations, of ``count``, that a task's limit allows; at least one.
+
+    An iteration costs ``each`` values, the start of the search ``first``.
+    """
+    return count if limit is None else max(1, min(count, (limit - first) // each))
+
+
+class Search:
+    """What the searches share: points given out and taken back, and what was evaluated."""
+
+    def __init__(self, task: Task, worker: int, layout: Layout, batches: Batches) -> None:
+        self.round, self.x, self.worker, self.batches = task.round, task.x, worker, batches
+        self.evaluations = self.nans = 0
+        self._layout = layout
+        self._asked: list[Buffer] = []
+        self._points: list[FloatArray] = []
+        self._spare: list[Buffer] = []  # memory for points, used again: new pages are slow
+
+    def ask(self, p: int = 1) -> Sequence[FloatArray]:
+        if p < 1:
+            raise ValueError(f"ask for at least one point, got {p}")
+        if not self._asked:
+            self._asked = self._propose(p)
+            self._points = [view for _, view in self._asked]
+        return self._points
+
+    def tell(self, values: Sequence[float]) -> None:
+        asked = self._asked
+        if len(values) != len(asked):
+            raise ValueError(f"{len(asked)} points were asked for, got {len(values)} values")
+        self._asked, self._points = [], []
+        for value in values[: self._decide(asked, values)]:
+            self.evaluations += 1
+            self.nans += not isfinite(value)
+
+    def _propose(self, p: int) -> list[Buffer]:
+        """Up to p points; none when the search is done."""
+        raise NotImplementedError
+
+    def _decide(self, asked: list[Buffer], values: Sequence[float]) -> int:
+        """Go on with the values; how many of them were used."""
+        raise NotImplementedError
+
+    def _buffer(self) -> Buffer:
+        return self._spare.pop() if self._spare else buffer_of(np.empty_like(self.x))
+
+    def _answer(
+        self, payload: bytes, rows: int, point: FloatArray | None, change: Step | None = None
+    ) -> Answer:
+        samples = self.evaluations * rows
+        return Answer(self.worker, payload, self.evaluations, samples, self.nans, point, change)
+
+
+def buffer_of(array: FloatArray) -> Buffer:
+    view = array.view()
+    view.flags.writeable = False
+    return array, view
+
+
+class OnePlusOne(Search):
+    """K steps of a (1+1) search from x: v + step is kept where f does not rise.
+
+    A value that is not finite is never kept. Where f(x) is not finite, the first step with a
+    finite value is.
+
+    Asked for one point, a sparse step is written into v; rejected, it is undone by restoring the
+    old values: O(l) whatever n is. Asked for p, it proposes the next p steps on the assumption
+    that all of them are rejected. Values after the first accepted one are discarded, and these
+    steps proposed again from the new v.
+    """
+
+    def __init__(
+        self, task: Task, worker: int, proposals: Proposals, *, layout: Layout, batches: Batches,
+        dense: bool,
+    ) -> None:  # fmt: skip
+        super().__init__(task, worker, layout, batches)
+        self.proposals = proposals
+        self._count, self._dense = proposals.count, dense
+        self._k = -1  # the step to decide on; -1: the value at x comes first
+        self._accepted: BoolArray | None = None
+        self._moved: tuple[IndexArray, FloatArray, FloatArray] | None = None
+        self._undo: Step | None = None  # old values of v, while a sparse step is in it
+        self._best = inf
+
+    @property
+    def iterations(self) -> Sequence[int]:
+        return range(self._k, self._k + max(1, len(self._asked)))
+
+    @property
+    def point(self) -> FloatArray:
+        """v_K, when the search is done."""
+        if self._moved is not None:
+            columns, values, _change = self._moved
+            v = self.x.copy()
+            v[columns] = values
+            return v
+        return self._v[0]
+
+    def finish(
+        self,
+        accepted: BoolArray,
+        nans: int,
+        point: FloatArray | None = None,
+        moved: tuple[IndexArray, FloatArray, FloatArray] | None = None,
+    ) -> None:
+        """The outcome of all steps: v_K, or (coordinates, v_K there, v_K - x there)."""
+        self._accepted, self._k, self._moved = accepted, self._count, moved
+        self.evaluations, self.nans = self._count + 1, nans
+        if point is not None:
+            self._v = buffer_of(point)
+
+    def answer(self, rows: int = 1) -> Answer:
+        if self._k < self._count or self._accepted is None:
+            raise ValueError(f"the search is at step {self._k} of {self._count}: ask and tell more")
+        point = self.point if self._dense else None
+        change = None if self._moved is None else (self._moved[0], self._moved[2])
+        return self._answer(self._layout.encode(self._accepted), rows, point, change)
+
+    def _start(self) -> None:
+        self._v = buffer_of(self.x.copy())  # line 3: v_0 = x_t
+        self._accepted = np.zeros(self._count, np.bool_)
+        self._steps: Iterator[Step] = self.proposals.steps()
+        self._drawn: deque[Step] = deque()  # steps not decided on
+
+    def _propose(self, p: int) -> list[Buffer]:
+        if self._accepted is None:
+            self._start()
+        k, first = self._k, int(self._k < 0)
+        if p == 1 and 0 <= k < self._count:
+            return [self._here(self._step(0))]
+        trials = [self._v][:first]
+        trials += [self._there(self._step(j)) for j in range(min(p, self._count - k) - first)]
+        return trials
+
+    def _step(self, j: int) -> Step:
+        """The j-th of the steps not decided on."""
+        while len(self._drawn) <= j:
+            self._drawn.append(next(self._steps))
+        return self._drawn[j]
+
+    def _here(self, step: Step) -> Buffer:
+        """v + step, in v itself where the step is sparse."""
+        index, change = step
+        if index is None:
+            return self._there(step)
+        old = np.empty(change.size)
+        apply_step(self._v[0], index, change, old)
+        self._undo = index, old
+        return self._v
+
+    def _there(self, step: Step) -> Buffer:
+        """v + step, beside v."""
+        index, change = step
+        trial = self._buffer()
+        if index is None:
+            np.add(self._v[0], change, out=trial[0])
+        else:
+            trial[0][:] = self._v[0]
+            apply_step(trial[0], index, change, np.empty(change.size))
+        return trial
+
+    def _decide(self, asked: list[Buffer], values: Sequence[float]) -> int:
+        assert self._accepted is not None
+        undo, self._undo = self._undo, None
+        for used, (trial, value) in enumerate(zip(asked, values, strict=True), 1):
+            k, self._k = self._k, self._k + 1
+            if k < 0:
+                self._best = value if isfinite(value) else _LARGEST
+                continue
+            self._drawn.popleft()
+            if -inf < value <= self._best:
+                self._best, self._accepted[k] = value, True
+                self._move(trial, asked)
+                return used
+        if undo is not None:
+            undo_step(self._v[0], *undo)
+        self._spare += [trial for trial in asked if trial is not self._v]
+        return len(values)
+
+    def _move(self, trial: Buffer, asked: list[Buffer]) -> None:
+        """v = trial; the memory of the others is free."""
+        if trial is not self._v:
+            self._spare += [self._v, *(b for b in asked if b is not trial and b is not self._v)]
+            self._v = trial
+
+
+class TwoPoint(Search):
+    """K' slopes g_k = (f(p + mu u_k) - f(p - mu u_k)) / (2 mu), and v += scale[k] g_k u_k.
+
+    ``moving``: p = v, which starts at x. Else p = x and v is the sum of the steps. A slope that is
+    not finite counts as 0. At most the two points of one estimate can be evaluated together where
+    p moves, all points where it does not.
+    """
+
+    def __init__(
+        self, task: Task, worker: int, stream: Stream, scale: FloatArray, *, radius: float,
+        layout: Layout, batches: Batches, moving: bool,
+    ) -> None:  # fmt: skip
+        super().__init__(task, worker, layout, batches)
+        self.stream, self.scale, self.radius, self.moving = stream, scale, radius, moving
+        self.point = self.x.copy() if moving else np.zeros_like(self.x)  # v
+        self._slopes = np.zeros(scale.size)
+        self._told: list[float] = []
+        self._directions: dict[int, FloatArray] = {}
+
+    @property
+    def iterations(self) -> Sequence[int]:
+        first = len(self._told)
+        return [i // 2 for i in range(first, first + max(1, len(self._asked)))]
+
+    def finish(self, slopes: FloatArray, nans: int) -> None:
+        """The outcome of all estimates; ``point`` is v already."""
+        self._slopes, self.nans, self.evaluations = slopes, nans, 2 * slopes.size
+        self._told = [0.0] * self.evaluations
+
+    def answer(self, rows: int = 1) -> Answer:
+        if len(self._told) < 2 * self.scale.size:
+            raise ValueError(
+                f"the search has {len(self._told)} of {2 * self.scale.size} values: ask and tell "
+                "more"
+            )
+        payload = self._layout.encode(float64=self._slopes)
+        return self._answer(payload, rows, self.point)
+
+    def _propose(self, p: int) -> list[Buffer]:
+        first, end = len(self._told), 2 * self.scale.size
+        if self.moving:
+            end = min(end, first - first % 2 + 2)
+        return [self._trial(*divmod(i, 2)) for i in range(first, min(first + p, end))]
+
+    def _trial(self, k: int, below: int) -> Buffer:
+        """p + mu u_k, or p - mu u_k."""
+        if k not in self._directions:
+            self._directions[k] = streams.normals(self.stream.at(k), self.x.size)
+        trial = self._buffer()
+        at = self.point if self.moving else self.x
+        np.multiply(self._directions[k], -self.radius if below else self.radius, out=trial[0])
+        np.add(at, trial[0], out=trial[0])
+        return trial
+
+    def _decide(self, asked: list[Buffer], values: Sequence[float]) -> int:
+        for value in values:
+            self._told.append(value)
+            if len(self._told) % 2 == 0:
+                self._estimate(len(self._told) // 2 - 1, *self._told[-2:])
+        self._spare += asked
+        return len(values)
+
+    def _estimate(self, k: int, above: float, below: float) -> None:
+        g = (above - below) / (2.0 * self.radius)
+        self._slopes[k] = g if isfinite(g) else 0.0
+        u, c = self._directions.pop(k), self.scale[k] * self._slopes[k]
+        if c != 0.0:  # as in a replay, which does not draw u for nothing
+            add_scaled(self.point, c, u)
+
+
+class Population(Search):
+    """The values at x + sigma z_j for j < members; the answer has lambda sums over the data.
+
+    A member without a finite value, or beyond ``members``, has the sum +inf: it ranks last.
+    """
+
+    def __init__(
+        self, task: Task, worker: int, stream: Stream, sigma: float, *, members: int, layout: Layout
+    ) -> None:
+        super().__init__(task, worker, layout, Batches.ALL)
+        self.stream, self.sigma, self.members = stream, sigma, members
+        self._values: list[float] = []
+
+    @property
+    def iterations(self) -> Sequence[int]:
+        first = len(self._values)
+        return range(first, first + max(1, len(self._asked)))
+
+    def finish(self, values: FloatArray) -> None:
+        """The values of all members."""
+        self._values, self.evaluations = values.tolist(), values.size
+        self.nans = int(values.size - np.isfinite(values).sum())
+
+    def answer(self, rows: int = 1) -> Answer:
+        if len(self._values) < self.members:
+            raise ValueError(
+                f"the search has {len(self._values)} of {self.members} values: ask and tell more"
+            )
+        sums = np.full(self._layout.float64, inf)  # lambda of them
+        values = np.array(self._values, np.float64) * rows
+        sums[: self.members] = np.where(np.isfinite(values), values, inf)
+        return self._answer(self._layout.encode(float64=sums), rows, None)
+
+    def _propose(self, p: int) -> list[Buffer]:
+        first = len(self._values)
+        return [self._trial(j) for j in range(first, min(first + p, self.members))]
+
+    def _trial(self, j: int) -> Buffer:
+        trial = self._buffer()
+        streams.normals(self.stream.at(j), self.x.size, out=trial[0])
+        np.multiply(trial[0], self.sigma, out=trial[0])
+        np.add(self.x, trial[0], out=trial[0])
+        return trial
+
+    def _decide(self, asked: list[Buffer], values: Sequence[float]) -> int:
+        self._values += values
+        self._spare += asked
+        return len(values)
