@@ -18,6 +18,7 @@ from desopt.data.shards import (
     distinct,
     fingerprint,
     partition,
+    restricted,
     side_by_side,
     total_rows,
 )
@@ -51,6 +52,7 @@ __all__ = [
     "load",
     "partition",
     "parts",
+    "restricted",
     "side_by_side",
     "total_rows",
     "train_test",

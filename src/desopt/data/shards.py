@@ -11,7 +11,7 @@ length and no NaN, and all indices and row numbers are inside the arrays.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias, overload
@@ -326,6 +326,14 @@ def side_by_side(shards: Sequence[Shard], passes: float) -> Sequence[Shard]:
 def distinct(shards: Sequence[Shard]) -> Sequence[Shard]:
     """The shards that differ as far as can be seen here: of a million loaders one."""
     return shards[:1] if isinstance(shards, Loaders) else shards
+
+
+def restricted(shards: Sequence[Shard], workers: Container[int]) -> Sequence[Shard]:
+    """The shards of these workers, without data for all others; a million loaders stay one."""
+    if isinstance(shards, Loaders):
+        return shards
+    nothing = NoData()
+    return [shard if worker in workers else nothing for worker, shard in enumerate(shards)]
 
 
 def total_rows(shards: Sequence[Shard]) -> int | None:

@@ -1,12 +1,12 @@
 """Messages between a server and its workers as bytes. docs/wire.md has them byte by byte.
 
 Every message is a head of 24 bytes, a body and the CRC-32 of both. The head names the run, the
-round, and by a digest the task that the sender has before it, so that a replica that went
-astray is noticed at once. The CRC finds accidents; it is no signature, and a forger can compute
-it. Who may speak is for the transport to decide (TLS, keys); what may be said is checked here.
+round and, by a digest, the sender's task, so that a replica that has diverged is noticed at once.
+The CRC finds accidents; it is no signature, and a forger can compute it. The transport decides
+who may speak (TLS, keys); here, the contents are checked.
 
-Nothing is believed before it is checked, and nothing is allocated by what a message claims:
-every length is compared with the bytes that are really there.
+Nothing is used before it is checked, and nothing is allocated by what a message claims: every
+length is compared with the bytes that are there.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ _LENGTH = struct.Struct("<I")
 FRAME = _HEAD.size + _CRC.size
 OVERHEAD = FRAME + codec.ANSWER_BYTES
 
-#: Limits of the two JSON texts: a run's settings, the names in a snapshot; how deep they nest.
+#: Limits of the two JSON texts, a run's settings and the names in a snapshot, and their nesting.
 MAX_DESCRIPTION = 2**16
 MAX_FIELDS = 2**12
 MAX_DEPTH = 32
 
-#: The most rounds in an update, whose answers may be few or none, and rows of one worker.
+#: The most rounds in an update, also of rounds without answers, and rows of one worker.
 MAX_REPLAY = 2**16
 MAX_ROWS = 2**32
 
@@ -76,7 +76,7 @@ class Reason(StrEnum):
     LATE = "late"  # of a round that is over
     GAP = "gap"  # of a round that the receiver has not reached
     DUPLICATE = "duplicate"
-    DIVERGED = "diverged"  # the digest says another x
+    DIVERGED = "diverged"  # the digest is of another x
     WORKER = "worker"
     PAYLOAD = "payload"
     COUNTS = "counts"  # more than the method can have spent
@@ -97,7 +97,7 @@ class WireError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message that is whole and of this run; the body is not yet read."""
+    """A complete message of this run, its body not yet decoded."""
 
     kind: bytes
     round: int
@@ -115,7 +115,7 @@ class Total:
 
 
 def task_digest(task: Task) -> bytes:
-    """A short name for all that an answer depends on: the bits of x, then of the scalars."""
+    """A digest of all that an answer depends on: the bits of x, then of the scalars."""
     digest = hashlib.blake2b(np.ascontiguousarray(task.x, "<f8").data, digest_size=8)
     digest.update(struct.pack(f"<{len(task.scalars)}d", *task.scalars))
     return digest.digest()
@@ -125,7 +125,7 @@ def task_digest(task: Task) -> bytes:
 
 
 def seal(kind: bytes, run: bytes, round: int, digest: bytes, body: bytes = b"") -> bytes:
-    """A whole message."""
+    """A complete message."""
     head = _HEAD.pack(MAGIC, kind, FORMAT_VERSION, STREAM_VERSION, round, run, digest)
     return head + body + _CRC.pack(zlib.crc32(body, zlib.crc32(head)))
 
@@ -156,7 +156,7 @@ def run_of(data: bytes) -> bytes:
     return data[8:16]
 
 
-# --- what a worker says ----------------------------------------------------------------------
+# --- from workers ----------------------------------------------------------------------
 
 
 def pack_answer(run: bytes, round: int, digest: bytes, answer: Answer) -> bytes:
@@ -199,7 +199,7 @@ def pack_total(run: bytes, round: int, digest: bytes, total: Total) -> bytes:
 
 
 def unpack_total(body: bytes, workers: int, *, finite: bool = True) -> Total:
-    """The sum, its worker below ``workers``, over at least one row; ``finite`` unless told."""
+    """The sum of a worker below ``workers``, over at least one row."""
     if len(body) != _TOTAL.size:
         raise WireError(Reason.LENGTH, f"a total has {_TOTAL.size} bytes, not {len(body)}")
     worker, total, rows = _TOTAL.unpack(body)
@@ -211,7 +211,7 @@ def unpack_total(body: bytes, workers: int, *, finite: bool = True) -> Total:
         return Total(codec.check_worker(worker, workers), total, rows)
 
 
-# --- what the server says --------------------------------------------------------------------
+# --- from the server --------------------------------------------------------------------
 
 
 def pack_update(run: bytes, round: int, digest: bytes, size: int, rounds: Sequence[bytes]) -> bytes:
@@ -247,9 +247,9 @@ def update_bytes(rounds: int) -> int:
 
 
 def largest_update(state_bytes: int) -> int:
-    """The most that a message from the server has where the state has so many bytes.
+    """The longest message from the server for a state of this many bytes.
 
-    zlib makes what it cannot compress longer by less than a part in a thousand.
+    zlib lengthens incompressible data by less than a part in a thousand.
     """
     return FRAME + MAX_FIELDS + state_bytes + state_bytes // 1000 + 64
 
@@ -277,7 +277,7 @@ def unpack_snapshot(message: Message, like: Any) -> Any:
 
 
 def pack_description(run: bytes, settings: Mapping[str, Any]) -> bytes:
-    """The run's settings as JSON: what a worker needs to know before round 0."""
+    """The run's settings as JSON, for a worker that joins."""
     body = json.dumps(settings).encode()
     if len(body) > MAX_DESCRIPTION:
         raise ValueError(f"settings of {len(body)} bytes; at most {MAX_DESCRIPTION} are allowed")
@@ -297,7 +297,7 @@ def unpack_description(data: bytes) -> tuple[bytes, dict[str, Any]]:
 
 
 def _read_json(text: bytes) -> Any:
-    """Plain JSON: no NaN or infinity, also none as 1e999, no name twice, not nested without end."""
+    """Plain JSON: no NaN or infinity, not even as 1e999, no name twice, limited nesting."""
     found = json.loads(
         text, object_pairs_hook=_distinct, parse_float=_finite, parse_constant=_finite
     )

@@ -14,10 +14,10 @@ from desopt.engines.processes.memory import attach, shared_floats
 
 
 def main(connection: int, job_fd: int, buffer_fd: int) -> None:
-    """Serve requests until the engine hangs up; then, or when fun calls sys.exit, end at once.
+    """Serve requests until the engine hangs up; then, or when fun calls sys.exit, exit at once.
 
-    The connection is a bare number: it is open until the process is dead, so that the engine
-    does not see it closed before it can be told the exit code.
+    The connection is a bare number: it stays open until the process is dead, so that the engine
+    does not see it closed before the exit code is known.
     """
     code = 0
     try:
