@@ -1,5 +1,6 @@
 """Every fact of a registry entry against the algorithm, the report and the documentation."""
 
+import ast
 import re
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 from helpers import tables
 
 import desopt
-from desopt import METHODS
+from desopt import LOSSES, METHODS
 from desopt.contract.types import Batches
 from desopt.methods import ProblemSize, make
 from desopt.methods.registry import COMPARED, Method
@@ -117,6 +118,42 @@ def test_figures_tell_the_methods_apart() -> None:
 def test_the_paper_compares_seven_methods() -> None:
     assert set(METHODS) - set(COMPARED) >= {"es"}
     assert len(COMPARED) == 7
+
+
+#: The paper's own experiments and claims, the demo's, and the benchmark's baselines.
+NAMING = (
+    "studies/paper.py", "studies/demo.py", "report/claims.py", "bench/",
+    "methods/registry.py", "objectives/losses.py",
+)  # fmt: skip
+
+
+def named(node: ast.AST) -> set[Any]:
+    """The methods and losses that a comparison or a literal of several things names."""
+    parts: list[Any] = []
+    if isinstance(node, ast.Compare):
+        parts = [node.left, *node.comparators]
+    elif isinstance(node, ast.Tuple | ast.List | ast.Set):
+        parts = node.elts
+    elif isinstance(node, ast.Dict):
+        parts = node.keys
+    found = {part.value for part in parts if isinstance(part, ast.Constant)}
+    return found & {*METHODS, *LOSSES}
+
+
+def test_nothing_else_keeps_a_list_or_tests_a_name() -> None:
+    package = Path(desopt.__file__).parent
+    for path in sorted(package.rglob("*.py")):
+        place = path.relative_to(package).as_posix()
+        if not place.startswith(NAMING):
+            tree = ast.parse(path.read_text(encoding="utf-8"))
+            found = [(node.lineno, named(node)) for node in ast.walk(tree) if named(node)]  # type: ignore[attr-defined]
+            assert not found, f"{place} names methods or losses: derive them from the registry"
+
+
+def test_the_search_for_names_sees_them() -> None:
+    for source in ("x == 'es'", "x in ('es', 'y')", "{'lr': 1}", "['des', z]", "{'nsvm'}"):
+        assert any(named(node) for node in ast.walk(ast.parse(source))), source
+    assert not any(named(node) for node in ast.walk(ast.parse("f(x='lr', y='other' == z)")))
 
 
 def test_tables_of_the_documentation() -> None:
