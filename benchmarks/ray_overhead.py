@@ -85,12 +85,12 @@ def idle_rounds(jobs: int, n: int) -> Iterator[Callable[[], tuple[int, int]]]:
     def one() -> tuple[int, int]:
         nonlocal state
         state = algorithm.merge(state, engine.round(algorithm.plan(state)))
-        engine.follow(state)
+        engine.begin(state)
         return engine.traffic()
 
     try:
         engine.start(Job(algorithm, PythonObjective(np.sum), as_shards(None, WORKERS, 0), 1, 0, n))
-        engine.follow(state)
+        engine.begin(state)
         yield one
     finally:
         engine.close()

@@ -130,17 +130,6 @@ def test_journal_says_who_answered_and_resumes(tmp_path: Path, method: str) -> N
     assert answers[0] == [everyone[a.worker] for a in answers[0]], "they work as always"
 
 
-def test_bytes_down_are_x_for_those_who_were_not_in_the_round_before() -> None:
-    result = run(participation=0.4)
-    expected, before = [], set[int]()
-    for t in range(ROUNDS):
-        asked = set(floyd(3, t, WORKERS, 3))
-        expected.append(8 * N * len(asked - before) + 3 * len(asked & before))
-        before = asked
-    assert np.diff(result.history["bytes_down"], prepend=0).tolist() == expected
-    assert len(set(expected)) > 1
-
-
 @pytest.mark.parametrize("share", [0, -0.1, 1.0001, float("nan"), "half", None, True])
 def test_shares_that_make_no_sense_are_refused(share: object) -> None:
     with pytest.raises((ValueError, TypeError), match="participation must be"):

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from test_oracle import K, M, T, dealt, distance, made_up, package, reference, tolerance
 
 import desopt
+from desopt.contract.payload import Layout
 from desopt.contract.types import Answer, Task
 from desopt.methods.base import Settings
 from desopt.methods.des import DESState
@@ -181,6 +182,8 @@ def test_rounds_that_end_with_the_budget_are_done() -> None:
 
 class Own(Settings):
     """A method that says nothing of its cost: as before, the round that spends it is the last."""
+
+    layout = Layout()
 
     def init(self, x0: Floats) -> DESState:
         return DESState(0, x0, x0)

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -37,17 +38,17 @@ def least_squares(x: FloatArray, batch: tuple[NDArray[Any], NDArray[Any]]) -> fl
     return float(np.mean((X @ x - y) ** 2))
 
 
-def make_job(method: str = "des-mr", participation: float = 1.0) -> Job:
+def make_job(method: str = "des-mr", participation: float = 1.0, n: int = N) -> Job:
     algorithm = METHODS[method].make(method, SETTINGS | {"aggregate": "mean"})
     objective = PythonObjective(least_squares, None)
-    shards = objective.prepare(as_shards((_X, _Y), WORKERS, 3))
-    return Job(algorithm, objective, shards, 4, 3, N, participation)
+    shards = objective.prepare(as_shards((_X[:, :n], _Y), WORKERS, 3))
+    return Job(algorithm, objective, shards, 4, 3, n, participation)
 
 
-def serial(method: str = "des-mr", **more: Any) -> desopt.Result:
+def serial(method: str = "des-mr", n: int = N, rounds: int = ROUNDS, **more: Any) -> desopt.Result:
     settings = {k: v for k, v in SETTINGS.items() if k != "momentum" or method.startswith("des")}
     return desopt.minimize(
-        least_squares, np.zeros(N), (_X, _Y), method=method, workers=WORKERS, rounds=ROUNDS,
+        least_squares, np.zeros(n), (_X[:, :n], _Y), method=method, workers=WORKERS, rounds=rounds,
         batch_size=4, engine="serial", progress=False, eval_every=0, **settings, **more,
     )  # fmt: skip
 
@@ -311,6 +312,59 @@ def test_totals_give_the_loss() -> None:
     assert loss == pytest.approx(least_squares(server.state.x, (_X, _Y)), rel=1e-12)
 
 
+# --- bytes without messages -----------------------------------------------------------------
+
+
+def exchanged(method: str, participation: float, n: int, rounds: int) -> list[tuple[int, int]]:
+    """Bytes up and down after each round between a server and a replica per worker."""
+    job = make_job(method, participation, n)
+    server = Server(job.algorithm, job.algorithm.init(np.zeros(n)), WORKERS, asked=job.asked)
+    replicas = [Replica(job.algorithm, n, WORKERS, server.run) for _ in range(WORKERS)]
+    for worker in range(WORKERS):
+        server.admit(worker, [worker])
+    counts = []
+    for _ in range(rounds):
+        for worker in sorted(server.asked):
+            task = replicas[worker].follow(server.message_for(worker))
+            server.receive(worker, replicas[worker].answer(task, job.work(task, worker)))
+        assert not server.refused
+        server.finish_round()
+        counts.append((server.bytes_up, server.bytes_down))
+    return counts
+
+
+@pytest.mark.parametrize("n", [1, 9, 60])  # answers longer and shorter than the state
+@pytest.mark.parametrize("participation", [1.0, 0.6, 0.2])
+@pytest.mark.parametrize("method", ["des-mr", "fed-zo-gd", "es-csa"])
+def test_engines_in_memory_count_the_bytes_of_the_messages(
+    method: str, participation: float, n: int, tmp_path: Path
+) -> None:
+    rounds = 14
+    expected = exchanged(method, participation, n, rounds)
+    more = {"participation": participation, "journal": tmp_path / "journal"}
+    serial(method, n, rounds // 2, **more)
+    history = serial(method, n, rounds, **more).history  # resumed: it counts the same
+    assert [*zip(history["bytes_up"], history["bytes_down"], strict=True)] == expected
+
+
+def test_bytes_are_counted_without_building_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The state is packed once, for the first round; everyone is in step from then on."""
+    packed: list[int] = []
+    pack = wire.pack_snapshot
+
+    def noting(run: bytes, digest: bytes, state: Any) -> bytes:
+        packed.append(state.round)
+        return pack(run, digest, state)
+
+    monkeypatch.setattr(wire, "pack_snapshot", noting)
+    serial()
+    assert packed == [0]
+    packed.clear()
+    serial(participation=0.4)
+    assert packed[0] == 0
+    assert len(packed) < ROUNDS
+
+
 # --- the hook for engines --------------------------------------------------------------------
 
 
@@ -325,7 +379,8 @@ class Loopback:
         self._answers: list[Answer] = []
         self._before = 0, 0
 
-    def follow(self, state: Any) -> None:
+    def begin(self, state: Any, limit: int | None = None) -> None:
+        self._x = state.x
         if self._server is None:
             self._server, description = make_server(self._job)
             self._replicas = {peer: Replica.joining(description) for peer in GROUPS}
@@ -349,8 +404,8 @@ class Loopback:
         before, self._before = self._before, now
         return now[0] - before[0], now[1] - before[1]
 
-    def totals(self, x: FloatArray, workers: Sequence[int]) -> list[tuple[float, int]]:
-        return [self._job.total(x, worker) for worker in workers]
+    def evaluate(self, workers: Sequence[int]) -> list[tuple[float, int]]:
+        return [self._job.total(self._x, worker) for worker in workers]
 
     def close(self) -> None: ...
 

@@ -13,6 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 import desopt
+from desopt.contract.payload import Layout
 from desopt.contract.types import Answer, Step, Task
 from desopt.methods.des import DES
 from desopt.methods.samplers import Key, Sampler
@@ -136,6 +137,7 @@ class Barest:
     """The contract's verbs and nothing else: takes -1 times the mean slope along ones."""
 
     name = "barest"
+    layout = Layout(float64=1)
 
     def __init__(self, seconds: float = 0.0) -> None:
         self.seconds = seconds

@@ -9,6 +9,7 @@ import pytest
 import scipy.optimize
 
 from desopt.contract.types import FloatArray
+from desopt.protocol import wire
 from desopt.studies import demo
 
 
@@ -47,8 +48,8 @@ def test_des_comes_near_the_optimum(last: dict[str, dict[str, str]]) -> None:
 
 def test_des_sends_bits_and_the_others_numbers(last: dict[str, dict[str, str]]) -> None:
     rounds = int(last["des-mr"]["round"])
-    payload = demo.WORKERS * -(-demo.ITERATIONS // 8) * rounds
-    assert int(last["des-mr"]["bytes_up"]) < 2 * payload
+    sent = demo.WORKERS * (wire.OVERHEAD + -(-demo.ITERATIONS // 8)) * rounds
+    assert int(last["des-mr"]["bytes_up"]) == sent
     assert int(last["fed-zo-gd"]["bytes_up"]) >= demo.WORKERS * demo.ITERATIONS // 2 * 8 * rounds
 
 

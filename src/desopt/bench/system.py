@@ -66,6 +66,7 @@ def _time_rounds(job: Job, engine: Engine) -> list[float]:
     state, seconds = algorithm.init(np.zeros(job.n)), []
     for _ in range(10):
         began = time.perf_counter()
+        engine.begin(state)
         state = algorithm.merge(state, engine.round(algorithm.plan(state)))
         seconds.append(time.perf_counter() - began)
     return seconds

@@ -129,7 +129,7 @@ def layout_of(algorithm: Algorithm) -> Layout:
     layout = getattr(algorithm, "layout", None)
     if not isinstance(layout, Layout):
         raise TypeError(
-            f"method {algorithm.name!r} declares no layout; to be sent, its answers need an "
-            "attribute layout, a desopt.contract.payload.Layout"
+            f"method {algorithm.name!r} declares no layout: give it an attribute layout, a "
+            "desopt.contract.payload.Layout with the numbers of values in an answer"
         )
     return layout

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 from desopt.contract.codec import digest_of
 from desopt.contract.errors import ObjectiveError
@@ -16,6 +16,7 @@ from desopt.data import Shard
 from desopt.data.checks import refuse_width
 from desopt.objectives import WorkerData
 from desopt.protocol.replica import VERSION
+from desopt.protocol.server import Traffic
 
 #: Points handed over in memory may take this much; beyond it answers are replayed.
 HANDOVER_BYTES = 2**28
@@ -103,43 +104,67 @@ class Job:
 
 
 class Engine(Protocol):
-    """Takes tasks to workers. It never looks into a task, an answer or an algorithm."""
+    """Takes tasks to workers and brings their answers back.
+
+    It never looks into a task, an answer or an algorithm. A run calls::
+
+        engine.start(job)
+        engine.begin(state)                     # of round 0, or of the round it resumes with
+        while ...:
+            answers = engine.round(task)        # of the state that was begun
+            engine.begin(state)                 # merged from these answers
+            engine.evaluate(workers)            # in some rounds
+            engine.traffic()
+        engine.close()
+    """
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """As in ``ENGINES`` and in the result."""
 
     @property
     def repeated(self) -> int:
         """Workers' rounds that were computed again since ``start``, after something died."""
 
     def start(self, job: Job) -> None:
-        """Get ready for rounds of this job."""
+        """Prepare for rounds of this job; an engine may be started again after ``close``."""
+
+    def begin(self, state: Any, limit: int | None = None) -> None:
+        """Begin the round of this state, the one merged from the last round's answers.
+
+        ``limit`` is that of the round's task. 0: no round follows, only evaluations.
+        """
 
     def round(self, task: Task) -> Iterable[Answer]:
-        """The answers of ``job.asked(task.round)``, ordered by worker; all are taken.
+        """The answers of ``job.asked(task.round)``, ordered by worker; the caller takes them all.
 
-        An engine with a deadline may come back without some of them, or with none.
+        An engine with a deadline may return fewer, or none.
         """
 
-    def totals(self, x: FloatArray, workers: Sequence[int]) -> list[tuple[float, int]]:
-        """``Job.total`` of these workers, in this order."""
-
-    def close(self) -> None:
-        """Let go of everything; called once, also after an error."""
-
-
-@runtime_checkable
-class Wired(Engine, Protocol):
-    """An engine whose workers keep the state themselves, and that counts what it sends."""
-
-    def follow(self, state: Any, limit: int | None = None) -> None:
-        """The state after the last round; the first one comes right after ``start``.
-
-        ``limit`` is that of the coming round's task; 0 where there will be none.
-        """
+    def evaluate(self, workers: Sequence[int]) -> list[tuple[float, int]]:
+        """``Job.total`` of these workers, in this order, at the x of the state last begun."""
 
     def traffic(self) -> tuple[int, int]:
-        """Bytes up and down since this was last asked."""
+        """Bytes up and down since the last call: those of the wire's messages (docs/wire.md)."""
+
+    def close(self) -> None:
+        """Release everything; called once per ``start``, also after an error."""
+
+
+class InMemory:
+    """What engines share whose workers need no messages: the state, and the bytes saved."""
+
+    repeated = 0
+
+    def start(self, job: Job) -> None:
+        self._job = job
+        self._traffic = Traffic(job.algorithm, job.workers, job.asked)
+
+    def begin(self, state: Any, limit: int | None = None) -> None:
+        self._state = state
+
+    def traffic(self) -> tuple[int, int]:
+        return self._traffic.take()
 
 
 def describe(job: Job, x0: FloatArray) -> dict[str, Any]:

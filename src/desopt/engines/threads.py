@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
 from typing import TypeVar
 
-from desopt.contract.types import Answer, FloatArray, Task
-from desopt.engines.base import Job
+from desopt.contract.types import Answer, Task
+from desopt.engines.base import InMemory, Job
 from desopt.system.parallel import cores
 
 T = TypeVar("T")
@@ -18,26 +18,26 @@ T = TypeVar("T")
 _AHEAD = 2
 
 
-class Threads:
+class Threads(InMemory):
     """A pool of ``jobs`` threads (default: one per core)."""
 
     name = "threads"
-    repeated = 0
 
     def __init__(self, jobs: int | None = None) -> None:
         self.jobs = cores() if jobs is None else jobs
         self._pool: ThreadPoolExecutor | None = None
 
     def start(self, job: Job) -> None:
-        self._job = job
+        super().start(job)
         self._threads = min(self.jobs, job.workers)
         self._pool = ThreadPoolExecutor(max(1, self._threads - 1), "desopt")
 
     def round(self, task: Task) -> Iterator[Answer]:
+        self._traffic.count(self._state)
         return self._spread(partial(self._job.work, task), self._job.asked(task.round))
 
-    def totals(self, x: FloatArray, workers: Sequence[int]) -> list[tuple[float, int]]:
-        return list(self._spread(partial(self._job.total, x), workers))
+    def evaluate(self, workers: Sequence[int]) -> list[tuple[float, int]]:
+        return list(self._spread(partial(self._job.total, self._state.x), workers))
 
     def _spread(self, call: Callable[[int], T], workers: Sequence[int]) -> Iterator[T]:
         """call(worker) for all workers, in their order; a thread takes the next when it is free.

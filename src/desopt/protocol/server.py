@@ -217,3 +217,50 @@ class Server:
             raise WireError(Reason.WORKER, f"worker {worker} is not with this peer")
         if worker in known:
             raise WireError(Reason.DUPLICATE, f"worker {worker} has answered already")
+
+
+class Traffic:
+    """The bytes that a ``Server`` would exchange with one replica per worker.
+
+    For engines without messages. Every worker asked counts as answering, so the bytes of a
+    round depend on the run's settings and the state alone: a resumed run counts the same. No
+    message is built, except for the state where it is the shorter one.
+    """
+
+    def __init__(
+        self, algorithm: Algorithm, workers: int, asked: Callable[[int], Sequence[int]]
+    ) -> None:
+        self._size, self._workers, self._asked = layout_of(algorithm).size, workers, asked
+        self._last: dict[int, int] = {}  # by worker: the round in which it was last asked
+        self._noted = 0  # rounds before this one are in _last
+        self._up = self._down = 0
+
+    def count(self, state: Any) -> None:
+        """Add the messages of the round that begins with this state."""
+        asked = self._asked(state.round)
+        answers = wire.round_bytes(len(asked), self._size)
+        kept = min(wire.state_bytes(state) // answers, wire.MAX_REPLAY)
+        self._up += len(asked) * (wire.OVERHEAD + self._size)
+        snapshot = 0
+        for missed, workers in self._missed(state.round, asked).items():
+            if missed is not None and missed <= kept:
+                self._down += workers * wire.update_bytes(missed * answers)
+            else:
+                snapshot = snapshot or len(wire.pack_snapshot(bytes(8), wire.NOWHERE, state))
+                self._down += workers * snapshot
+
+    def take(self) -> tuple[int, int]:
+        """Bytes up and down since the last call."""
+        taken = self._up, self._down
+        self._up = self._down = 0
+        return taken
+
+    def _missed(self, round: int, asked: Sequence[int]) -> Mapping[int | None, int]:
+        """The rounds that workers have to catch up on (None: all), with the number of workers."""
+        if len(asked) == self._workers:
+            return {1 if round else None: self._workers}
+        for earlier in range(self._noted, round):
+            self._last.update(dict.fromkeys(self._asked(earlier), earlier))
+        self._noted = max(self._noted, round)
+        last = map(self._last.get, asked)
+        return Counter(None if seen is None else round - seen for seen in last)

@@ -270,6 +270,16 @@ def state_bytes(state: Any) -> int:
     return sum(value.nbytes for value in values if isinstance(value, np.ndarray))
 
 
+def round_bytes(answers: int, size: int) -> int:
+    """Bytes of a round's answers with payloads of ``size`` bytes, as in an update."""
+    return _COUNT.size + answers * (4 + size)
+
+
+def update_bytes(rounds: int) -> int:
+    """Bytes of an update whose rounds take ``rounds`` bytes."""
+    return FRAME + _SPAN.size + rounds
+
+
 def largest_update(state_bytes: int) -> int:
     """The most that a message from the server has where the state has so many bytes.
 

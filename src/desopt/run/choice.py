@@ -16,7 +16,7 @@ from desopt.engines import ENGINES, Engine, Job
 from desopt.methods.samplers import CustomSampler
 from desopt.system.parallel import cores
 
-_VERBS = ("start", "round", "repeated", "totals", "close")
+_VERBS = ("start", "begin", "round", "repeated", "evaluate", "traffic", "close")
 
 #: Seconds to start the processes, and to take a round to them and back.
 _START, _ROUND = 2.0, 0.002

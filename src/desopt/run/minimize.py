@@ -22,7 +22,6 @@ from desopt.contract.streams import MAX_ITERATIONS, MAX_ROUNDS, SERVER, STREAM_V
 from desopt.contract.types import Algorithm, Answer, FloatArray, Objective, Task
 from desopt.data import NoData, as_shards, fingerprint, total_rows
 from desopt.engines import Engine, Job
-from desopt.engines.base import Wired
 from desopt.kernels.jit import compilation_noticed
 from desopt.methods import ProblemSize, restore
 from desopt.methods.samplers import Sampler, as_sampler
@@ -260,7 +259,7 @@ class _Run:
                 self.engine.start(self.job)
                 self._plan(state, self._last()["evaluations"])
                 if state.round == 0:
-                    self.initial = self._evaluate(x0)
+                    self.initial = self._evaluate()
                     self._compare(self.initial, x0)
                     self._evaluating = 0.0  # it may have compiled or loaded something
                 schedule.stopping.start(self.initial)
@@ -300,7 +299,7 @@ class _Run:
         last = self._last()
         evaluations = last["evaluations"] + sum(a.evaluations for a in answers)
         self._plan(state, evaluations)
-        up, down = self._traffic(before.round, answers)
+        up, down = self.engine.traffic()
         row = Row(
             round=state.round,
             evaluations=evaluations,
@@ -321,7 +320,7 @@ class _Run:
     def _complete(self, row: Row, state: Any) -> None:
         """Evaluate the full objective for this row, unless it has been."""
         if math.isnan(row["loss"]):
-            row["loss"] = self._evaluate(state.x)
+            row["loss"] = self._evaluate()
             self._compare(row["loss"], state.x)
 
     def _compare(self, loss: float, x: FloatArray) -> None:
@@ -372,13 +371,12 @@ class _Run:
             yield answer
 
     def _plan(self, state: Any, spent: int) -> None:
-        """What the next round may cost; an engine that keeps the state is told where it begins."""
+        """What the next round may cost; the engine begins it."""
         schedule, cost = self.schedule, getattr(self.job.algorithm, "cost", None)
         self._limit = None
         if state.round < schedule.rounds:
             self._limit = schedule.stopping.limit(spent, self._asked, cost)
-        if isinstance(self.engine, Wired):
-            self.engine.follow(state, *(() if self._limit is None else (self._limit,)))
+        self.engine.begin(state, self._limit)
 
     @property
     def _asked(self) -> int:
@@ -391,27 +389,14 @@ class _Run:
             return None
         return self.schedule.stopping.out_of_values(int(last["evaluations"]), self._asked)
 
-    def _traffic(self, round: int, answers: list[Answer]) -> tuple[int, int]:
-        """Bytes up and down in this round: as counted, or what a wire would have carried."""
-        if isinstance(self.engine, Wired):
-            return self.engine.traffic()
-        return sum(len(answer.payload) for answer in answers), self._bytes_down(round)
-
-    def _bytes_down(self, round: int) -> int:
-        """The last round's answers to those who had a part in it, x to the others."""
-        asked = set(self.job.asked(round))
-        in_step = asked.intersection(self.job.asked(round - 1)) if round else set()
-        up = [0, 0, *(row["bytes_up"] for row in self.history[-2:])]
-        return 8 * self.job.n * len(asked - in_step) + int(up[-1] - up[-2]) * len(in_step)
-
-    def _evaluate(self, x: FloatArray) -> float:
-        """The full objective: the mean of F over the data of all workers."""
+    def _evaluate(self) -> float:
+        """The full objective at the current x: the mean of F over the data of all workers."""
         if self.schedule.eval_every == 0:
             return math.nan
         began = time.perf_counter()
         # Without data all workers have the same function.
         workers = [0] if isinstance(self.job.shards[0], NoData) else range(self.job.workers)
-        totals = self.engine.totals(x, workers)
+        totals = self.engine.evaluate(workers)
         self._each = time.perf_counter() - began
         self._evaluating += self._each
         return sum(total for total, _ in totals) / sum(rows for _, rows in totals)

@@ -24,7 +24,7 @@ from flwr.serverapp import Grid
 
 from desopt.contract import checks as check
 from desopt.contract.errors import EngineError, check_name
-from desopt.contract.types import Answer, FloatArray, Task
+from desopt.contract.types import Answer, Task
 from desopt.data import as_shards
 from desopt.engines import Job
 from desopt.engines.base import describe
@@ -133,10 +133,10 @@ class Federation:
             shards = job.objective.prepare(as_shards(self.evaluation, 1, job.seed))
             self._own = replace(job, shards=shards)
 
-    def follow(self, state: Any, limit: int | None = None) -> None:
+    def begin(self, state: Any, limit: int | None = None) -> None:
         self._limit = limit
         if self.server is None:
-            self._begin(state)
+            self._open(state)
         else:
             self.server.advance(state, self._merged)
         self._opened = None
@@ -149,10 +149,10 @@ class Federation:
         self._merged = [server.answers[worker] for worker in sorted(server.answers)]
         return self._merged
 
-    def totals(self, x: FloatArray, workers: Sequence[int]) -> list[tuple[float, int]]:
-        """Of those who answer in time. x is that of the round which ``follow`` began."""
+    def evaluate(self, workers: Sequence[int]) -> list[tuple[float, int]]:
+        """Of those who answer in time."""
         if self.evaluation is not None:
-            return [self._own.total(x, 0)]
+            return [self._own.total(self._server.state.x, 0)]
         totals = self._server.totals
         self._exchange(lambda: self._enough(totals.keys() | self._without, workers), total=True)
         found = [totals[worker] for worker in workers if worker in totals]
@@ -169,7 +169,7 @@ class Federation:
 
     # --- messages ----------------------------------------------------------------------------
 
-    def _begin(self, state: Any) -> None:
+    def _open(self, state: Any) -> None:
         job = self._job
         self.server = Server(
             job.algorithm, state, job.workers, asked=job.asked, batch_size=job.batch_size

@@ -19,8 +19,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from desopt.contract.errors import EngineError
-from desopt.contract.types import Answer, FloatArray, Task
-from desopt.engines.base import Job
+from desopt.contract.types import Answer, Task
+from desopt.engines.base import InMemory, Job
 from desopt.engines.processes import messages
 from desopt.engines.processes.channel import Channel
 from desopt.engines.processes.memory import anonymous_file, share, shared_floats
@@ -47,7 +47,7 @@ class _Process:
         return self.channel.receive(), ended or self.channel.closed
 
 
-class Processes:
+class Processes(InMemory):
     """``jobs`` processes (default: one per core).
 
     ``timeout``: seconds that one worker's part of a round may take before its process counts
@@ -68,7 +68,7 @@ class Processes:
         self.repeated = 0
 
     def start(self, job: Job) -> None:
-        self._job = job
+        super().start(job)
         self.repeated = 0
         count = min(self.jobs, job.workers)
         self._environment = os.environ | thread_limits(count)
@@ -81,6 +81,7 @@ class Processes:
                 self._processes.append(self._spawn())
 
     def round(self, task: Task) -> list[Answer]:
+        self._traffic.count(self._state)
         self._buffer[0] = task.x
         answers: dict[int, Answer] = {}
 
@@ -97,8 +98,8 @@ class Processes:
         self.repeated += self._serve(requests, lambda _worker, message: keep(message))
         return [answers[worker] for worker in workers]
 
-    def totals(self, x: FloatArray, workers: Sequence[int]) -> list[tuple[float, int]]:
-        self._buffer[0] = x
+    def evaluate(self, workers: Sequence[int]) -> list[tuple[float, int]]:
+        self._buffer[0] = self._state.x
         sums: dict[int, tuple[float, int]] = {}
 
         def keep(worker: int, message: bytes) -> None:

@@ -14,13 +14,12 @@ from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import ray
 from ray.exceptions import GetTimeoutError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from desopt.contract.errors import EngineError
-from desopt.contract.types import Answer, FloatArray, Task
+from desopt.contract.types import Answer, Task
 from desopt.data import Loaders, NoData
 from desopt.engines.base import Job
 from desopt.engines.processes import messages
@@ -84,7 +83,7 @@ class Ray:
         for group in range(groups):
             self._spawn(group)
 
-    def follow(self, state: Any, limit: int | None = None) -> None:
+    def begin(self, state: Any, limit: int | None = None) -> None:
         if self._answers is not None:
             self._server.advance(state, self._answers)
             self._sent = Store()
@@ -103,9 +102,7 @@ class Ray:
         self._answers = [self._server.answers[worker] for worker in asked]
         return self._answers
 
-    def totals(self, x: FloatArray, workers: Sequence[int]) -> list[tuple[float, int]]:
-        if not np.array_equal(x, self._server.state.x, equal_nan=True):
-            raise ValueError("engine ray evaluates at the x of the current round only")
+    def evaluate(self, workers: Sequence[int]) -> list[tuple[float, int]]:
         self._gather("totals", workers, self._server.totals)
         totals = [self._server.totals[worker] for worker in workers]
         return [(total.total, total.rows) for total in totals]
