@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from desopt._version import __version__
 
 if TYPE_CHECKING:
-    from desopt import data, engines, theory
+    from desopt import data, engines, testing, theory
     from desopt import federate as federate  # needs Flower, so not in __all__
     from desopt.contract import streams
     from desopt.contract.errors import EngineError, JournalError, ObjectiveError, TheoryWarning
@@ -41,6 +41,7 @@ _MODULES = {
     "federate": "desopt.federate",
     "samplers": "desopt.methods.samplers",
     "streams": "desopt.contract.streams",
+    "testing": "desopt.testing",
     "theory": "desopt.theory",
 }
 
@@ -78,5 +79,6 @@ __all__ = [
     "replay",
     "samplers",
     "streams",
+    "testing",
     "theory",
 ]
