@@ -15,9 +15,9 @@ from functools import partial
 import numpy as np
 
 from desopt.contract.types import FloatArray
-from desopt.data import Nothing
+from desopt.data import NoData
 from desopt.methods import DES
-from desopt.methods.samplers import Key, MixtureRademacher
+from desopt.methods.samplers import MixtureRademacher
 from desopt.objectives import PythonObjective, WorkerData
 
 ITERATIONS = 2000
@@ -39,10 +39,10 @@ def bare_calls(x: FloatArray) -> float:
 
 def search(algorithm: DES, local: WorkerData, x: FloatArray) -> float:
     """Seconds for the K-loop alone."""
-    f = local.minibatch(x, 0)
-    alpha = algorithm.step_sizes(0)
+    f = local.function(x, 0)
+    steps = algorithm.search(algorithm.plan(algorithm.init(x)), 0)
     began = time.perf_counter()
-    algorithm.sampler.search(f, alpha, Key(0, 0, 0))
+    f.run(steps)
     return time.perf_counter() - began
 
 
@@ -64,7 +64,7 @@ def main() -> None:
         f"{'n':>10} {'bare us':>8} {'desopt us':>10} {'added us':>9} {'ratio':>6} {'round ms':>9}"
     )
     algorithm = DES(iterations=ITERATIONS, sampler=MixtureRademacher(8))
-    local = WorkerData(PythonObjective(first_coordinate), Nothing(), 0, 0, 1)
+    local = WorkerData(PythonObjective(first_coordinate), NoData(), 0, 0, 1)
     smallest = None
     for n in (100, 1_000, 10_000, 100_000, 1_000_000):
         x = np.zeros(n)

@@ -32,7 +32,7 @@ from desopt.data import as_shards
 from desopt.engines import Job
 from desopt.engines.ray.cluster import connect
 from desopt.engines.ray.engine import Ray
-from desopt.methods.base import Settings, unmoved
+from desopt.methods.base import BaseAlgorithm, unmoved
 from desopt.objectives.functions import PythonObjective
 from desopt.system.parallel import cores
 
@@ -48,7 +48,7 @@ class Still:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Idle(Settings):
+class Idle(BaseAlgorithm):
     """A method whose workers answer at once with K zero bits, which change nothing."""
 
     name: str = "idle"

@@ -17,12 +17,14 @@ if TYPE_CHECKING:
     from desopt.contract.errors import EngineError, JournalError, ObjectiveError, TheoryWarning
     from desopt.engines import ENGINES
     from desopt.methods import METHODS, samplers
+    from desopt.objectives import LOSSES
     from desopt.run.history import History, Row
     from desopt.run.minimize import Interrupted, Result, minimize, replay
 
 #: Where the names live; those in lower case are functions or modules.
 _HOME = {
     "ENGINES": "desopt.engines",
+    "LOSSES": "desopt.objectives",
     "METHODS": "desopt.methods",
     "EngineError": "desopt.contract.errors",
     "History": "desopt.run.history",
@@ -63,6 +65,7 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "ENGINES",
+    "LOSSES",
     "METHODS",
     "EngineError",
     "History",

@@ -23,9 +23,10 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import desopt
-from desopt import data
-from desopt.contract.types import Step, Task
-from desopt.data import Dealt, Loader, Loaders, Rows, as_rows, as_shards, checks
+from desopt import METHODS, data
+from desopt.contract.streams import Purpose, Stream
+from desopt.contract.types import Batches, Step, Task
+from desopt.data import Batch, Loader, Loaders, Partitioned, Rows, as_rows, as_shards, checks
 from desopt.engines import Job
 from desopt.engines.processes import messages
 from desopt.engines.processes.memory import separate
@@ -79,7 +80,7 @@ def by_node(given: Any, n: int) -> None:
 def by_prepare(given: Any, n: int) -> None:
     model: Any = LinearModel("lr")
     (shard,) = model.prepare([Rows(given)])
-    model.on_rows(shard, None, np.zeros(n)).value()
+    model.score(shard, np.zeros(n))
 
 
 def by_npz(given: Any, n: int) -> None:
@@ -390,11 +391,10 @@ def row_numbers_outside_are_refused(rows: list[int], bounds: list[int]) -> None:
     (whole,) = model.prepare([Rows((X, Y))])
     uses: list[Callable[[], Any]] = [
         partial(Rows, (X, Y), numbers),
-        partial(Dealt, (X, Y), numbers, np.array([0, max(1, len(rows))])),
-        partial(whole.numbers, numbers),
-        partial(model.on_rows(whole, numbers, np.zeros(N)).value),
+        partial(Partitioned, (X, Y), numbers, np.array([0, max(1, len(rows))])),
+        partial(Rows, whole.arrays, numbers),
     ]
-    for use in uses[: 3 if inside else 4]:  # no need to compile anything
+    for use in uses:
         if inside:
             use()
         else:
@@ -403,41 +403,36 @@ def row_numbers_outside_are_refused(rows: list[int], bounds: list[int]) -> None:
     rising = len(bounds) > 1 and all(a < b for a, b in pairwise(bounds))
     if not (rising and bounds[0] >= 0 and bounds[-1] <= ROWS):
         with pytest.raises(REFUSED):
-            Dealt((X, Y), np.arange(ROWS), np.array(bounds, np.int64))
+            Partitioned((X, Y), np.arange(ROWS), np.array(bounds, np.int64))
 
 
 def what_was_not_prepared_is_refused() -> None:
     """There is no way to the kernels around the check."""
     model: Any = LinearModel("lr")
-    uses: Any
+    stream = Stream(0, 0, 0, 0, Purpose.BATCH)
     for shard in (as_rows((X, Y), "data"), Rows((CSR, Y), np.arange(3))):
-        walk = np.zeros(N), np.zeros(N), np.ones(3), 1e-3, None
-        uses = (
-            partial(model.on_rows, shard, None, np.zeros(N)),
-            partial(model.walk, shard, 5, *walk),
-            partial(model.form, shard.arrays),
-        )
-        for use in uses:
+        for batches in Batches:
+            batch = Batch(shard, 5, stream, batches)
             with pytest.raises(TypeError, match=r"went through its prepare\(\) only"):
-                use()
+                model.bind(batch, np.zeros(N))
+        with pytest.raises(TypeError, match=r"went through its prepare\(\) only"):
+            model.score(shard, np.zeros(N))
     (good,) = model.prepare([Rows((X, Y))])
-    f = model.on_rows(good, None, np.zeros(N))
     for point in (np.zeros(N - 1), np.zeros(10**6), np.zeros((N, 1)), np.zeros(0)):
-        uses = (
-            partial(model.on_rows, good, None, point),
-            partial(f.at, point),
-            partial(f.slope, point, 1e-3),
-            partial(model.walk, good, 5, np.zeros(N), point, np.ones(3), 1e-3, None),
+        refused = partial(
+            pytest.raises, ValueError, match=f"data have {N} columns, but x has {point.size} n"
         )
-        for use in uses:
-            with pytest.raises(
-                ValueError, match=f"data have {N} columns, but x has {point.size} n"
-            ):
-                use()
-    for threads in (1, 2):
-        shards = model.prepare(as_shards((X, Y), 3, 0))
-        with pytest.raises(ValueError, match=r"all workers: its data have 6 columns, but x has 7"):
-            Job(DES(), model, shards, 5, 0, N + 1).crew(threads)
+        for batches in Batches:
+            batch = Batch(good, 5, stream, batches)
+            with refused():
+                model.bind(batch, point)
+            with refused():
+                model.bind(batch, np.zeros(N)).value(point)
+        for method in METHODS.values():  # a search at another x than that of bind
+            algorithm: Any = method.make("a", {"iterations": 4, "population": 4})
+            search = algorithm.search(Task(0, point, (0.5,)), 0)
+            with refused():
+                model.bind(Batch(good, 5, stream, search.batches), np.zeros(N)).run(search)
 
 
 class Nonsense(Sampler):
@@ -548,7 +543,7 @@ def test_indices_changed_during_the_run_do_no_harm() -> None:
         expected = minimize("lr", (CSR, Y), rounds=5)
         found = minimize("lr", (matrix, Y), rounds=5, callbacks=[vandalise])
         assert found.x.tobytes() == expected.x.tobytes()
-        value = model.on_rows(shard, None, np.zeros(N)).value()
+        value = model.score(shard, np.zeros(N))[0]
         assert value == pytest.approx(np.log(2))
 
 

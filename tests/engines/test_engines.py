@@ -75,7 +75,7 @@ engines = pytest.mark.parametrize("engine", [name for name in desopt.ENGINES if 
 
 # --- the matrix ------------------------------------------------------------------------------
 
-#: Dealt to four workers, or the unequal shards.
+#: Partitioned to four workers, or the unequal shards.
 KINDS: dict[str, tuple[Any, Any]] = {
     "dense": ("lr", (_X, _Y)),
     "csr": ("nsvm", CSR),
@@ -86,7 +86,7 @@ KINDS: dict[str, tuple[Any, Any]] = {
 def problem(method: str, kind: str) -> tuple[Any, Any]:
     """What to minimise, and on what: es has one worker, which is given all of it."""
     fun, data = KINDS[kind]
-    if method != "es" or not isinstance(data, list):
+    if not (desopt.METHODS[method].single_worker and isinstance(data, list)):
         return fun, data
     X, y = zip(*data, strict=True)
     return fun, ((sparse.vstack if kind == "csr" else np.vstack)(X), np.concatenate(y))

@@ -649,7 +649,7 @@ def test_the_loss_that_decides_is_the_median_of_the_nodes() -> None:
     found, x = federated(Loopback(), target=1e-9), serial().x
     model = LinearModel("lr")
     shards: Any = model.prepare(as_shards([shard(w) for w in range(WORKERS)], WORKERS, 0))
-    losses = [model.on_rows(rows, None, x).value() for rows in shards]
+    losses = [model.score(rows, x)[0] for rows in shards]
     assert found.fun == sorted(losses)[1]
     assert federated(Loopback(), target=1e-9, loss="mean").fun == serial().fun
     assert federated(Loopback(), loss="median").fun == found.fun
@@ -673,7 +673,7 @@ def test_the_server_may_have_data_of_its_own() -> None:
     model = LinearModel("lr")
     own: Any = model.prepare(as_shards([shard(7)], 1, 0))[0]
     assert found.x.tobytes() == serial().x.tobytes()
-    assert found.fun == pytest.approx(model.on_rows(own, None, found.x).value(), rel=1e-12)
+    assert found.fun == pytest.approx(model.score(own, found.x)[0], rel=1e-12)
     assert not any(order["total"] for _, _, order in grid.sent)
 
 

@@ -135,7 +135,7 @@ def lossy(job: Job, seed: int, mishaps: bool = True, **options: Any) -> Lossy:
     return Lossy(job, server, description, random.Random(seed), mishaps)
 
 
-@pytest.mark.parametrize("method", [name for name in METHODS if name != "es"])
+@pytest.mark.parametrize("method", [name for name in METHODS if not METHODS[name].single_worker])
 @pytest.mark.parametrize("seed", range(3))
 def test_same_bits_as_serial_over_a_bad_network(method: str, seed: int) -> None:
     network = lossy(make_job(method), seed)

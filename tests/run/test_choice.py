@@ -3,7 +3,7 @@
 import os
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 import desopt
 from desopt.contract.payload import Layout
-from desopt.contract.types import Answer, Step, Task
+from desopt.contract.types import Answer, Batches, Step, Task
 from desopt.methods.des import DES
 from desopt.methods.samplers import Key, Sampler
 from desopt.objectives import LinearModel
@@ -133,6 +133,30 @@ class Still:
     x: Vector
 
 
+class AlongOnes:
+    """The slope of f along ones, by ``ask`` and ``tell``."""
+
+    batches = Batches.ROUND
+
+    def __init__(self, task: Task, worker: int) -> None:
+        self.round, self.x, self.worker = task.round, task.x, worker
+        self.values: list[float] = []
+
+    @property
+    def iterations(self) -> list[int]:
+        return [0]
+
+    def ask(self, p: int = 1) -> list[Vector]:
+        return [self.x + 1e-3, self.x - 1e-3][len(self.values) :][:p]
+
+    def tell(self, values: Sequence[float]) -> None:
+        self.values += values
+
+    def answer(self, rows: int = 1) -> Answer:
+        slope = (self.values[0] - self.values[1]) / 2e-3
+        return Answer(self.worker, np.float64(slope).tobytes(), 2, 2 * rows)
+
+
 class Barest:
     """The contract's verbs and nothing else: takes -1 times the mean slope along ones."""
 
@@ -150,9 +174,8 @@ class Barest:
 
     def work(self, task: Task, local: Any, worker: int) -> Answer:
         time.sleep(self.seconds)
-        f = local.minibatch(task.x, task.round)
-        slope = f.slope(np.ones(task.x.size), 1e-3)
-        return Answer(worker, np.float64(slope).tobytes(), f.evaluations, f.evaluations * f.rows)
+        answer: Answer = local.run(AlongOnes(task, worker))
+        return answer
 
     def merge(self, state: Still, answers: Iterable[Answer]) -> Still:
         slopes = [np.frombuffer(answer.payload, np.float64)[0] for answer in answers]

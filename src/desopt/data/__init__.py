@@ -18,6 +18,7 @@ from desopt.data.shards import (
     distinct,
     fingerprint,
     partition,
+    side_by_side,
     total_rows,
 )
 from desopt.data.splits import by_label, by_quantity, dirichlet, train_test
@@ -50,6 +51,7 @@ __all__ = [
     "load",
     "partition",
     "parts",
+    "side_by_side",
     "total_rows",
     "train_test",
 ]

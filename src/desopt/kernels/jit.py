@@ -39,8 +39,8 @@ def _newest_source() -> float:
 def _drop_stale_code(folder: str) -> None:
     """Forget compiled code in a cache folder that is older than any kernel's source.
 
-    numba looks at the file of the function itself only, but the code of a kernel contains that
-    of the kernels it calls.
+    numba checks the file of the function itself only, but compiled code contains that of the
+    kernels it calls.
     """
     for index in Path(folder).glob("*.nbi"):
         with suppress(OSError):  # another process was faster, or the folder is read-only
@@ -72,7 +72,7 @@ exact_inline: Any = _cached(inline="always", **EXACT)
 
 def _is_ours(kernel: Any) -> bool:
     """Whether a compiled function belongs to this package."""
-    return bool(kernel.py_func.__module__.partition(".")[0] == __package__)
+    return bool(kernel.py_func.__module__.partition(".")[0] == __name__.partition(".")[0])
 
 
 class _Interrupts(event.Listener):

@@ -22,8 +22,8 @@ from desopt.kernels.steps import apply_row, undo_row
 
 _U = np.uint64
 
-#: What a search returns that was not begun: the value at x is not finite, and what is infinite
-#: cannot be followed by its changes.
+#: Returned by a search that did not start, since the value at x is not finite: changes of an
+#: infinite value mean nothing.
 UNSEARCHED = -1
 
 _FILTER = 1 << 16  # bits
@@ -112,8 +112,8 @@ def _collect(layout, rows, y, x, columns, table):
         indptr, indices, data = layout.indptr, layout.indices, layout.data
         entries, seen = table
         margin = np.empty(rows.size)
-        # Entries that pass the filter, as (row << 32) + column, and their values: looked up in one
-        # go afterwards, so that one look-up need not wait for the other.
+        # Entries that pass the filter, as (row << 32) + column, and their values: looked up all at
+        # once afterwards, so that look-ups need not wait for each other.
         maybe = np.empty(4 * columns.size + 1024, np.uint64)
         value = np.empty(maybe.size)
         passed = _U(0)
@@ -333,8 +333,8 @@ def _run_search(columns, margin, values, slot, step, kind, penalty, accepted):
     return sparse
 
 
-@exact_inline
-def search_worker(
+@exact
+def search_mixture(
     layout, members, size, b, rows_key, y, x, scale, l, gaussian, kind, penalty, accepted, key
 ):
     """K steps of l coordinates from x, on b rows drawn from the members (b = 0: on all of them).
@@ -366,16 +366,6 @@ def search_worker(
     for c in range(columns.size):
         change[c] = values[c] - x[columns[c]]
     return nans, columns, values, change
-
-
-@exact
-def search_mixture(
-    layout, members, size, b, rows_key, y, x, scale, l, gaussian, kind, penalty, accepted, key
-):
-    """``search_worker``, for one worker."""
-    return search_worker(
-        layout, members, size, b, rows_key, y, x, scale, l, gaussian, kind, penalty, accepted, key
-    )
 
 
 @exact

@@ -1,4 +1,4 @@
-"""Applying, undoing and replaying steps. These loops decide bits of x: no fast-math here."""
+"""Applying, undoing and replaying steps. These loops decide bits of x."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def apply_step(v, index, step, old):
 
 @exact_with_gil
 def apply_row(v, index, step, k, old):
-    """``apply_step`` for row k, without making views in a Python loop."""
+    """``apply_step`` for row k."""
     for j in range(index.shape[1]):
         r = index[k, j]
         old[j] = v[r]

@@ -9,8 +9,9 @@ from desopt.contract.checks import real
 from desopt.contract.errors import check_name
 from desopt.contract.types import Objective
 from desopt.objectives.functions import PythonObjective
-from desopt.objectives.linear import LOSSES, LinearModel
+from desopt.objectives.linear import LinearModel
 from desopt.objectives.local import WorkerData
+from desopt.objectives.losses import LOSSES, Loss
 
 
 def as_objective(fun: Any, penalty: Any, setup: Callable[[], Any] | None) -> Objective:
@@ -24,4 +25,11 @@ def as_objective(fun: Any, penalty: Any, setup: Callable[[], Any] | None) -> Obj
     return PythonObjective(fun, setup)
 
 
-__all__ = ["LOSSES", "LinearModel", "PythonObjective", "WorkerData", "as_objective"]
+__all__ = [
+    "LOSSES",
+    "LinearModel",
+    "Loss",
+    "PythonObjective",
+    "WorkerData",
+    "as_objective",
+]

@@ -1,12 +1,7 @@
-"""The paper's three problems: linear models with a loss of the margin and an L2 penalty.
+"""Linear models: a loss of the margin and an L2 penalty (the paper's three problems).
 
-f(x) = (1/N) sum_i loss(y_i z_i^T x) + penalty/2 ||x||^2 with labels y_i = -1 or +1 and
-
-=====  ============================  ==================================
-lr     log(1 + exp(-a))              logistic regression
-nsvm   1 - tanh(a)                   non-convex support vector machine
-lsvm   max(0, 1 - a)                 linear support vector machine
-=====  ============================  ==================================
+f(x) = (1/N) sum_i loss(y_i z_i^T x) + penalty/2 ||x||^2 with labels y_i = -1 or +1. The losses
+are in ``desopt.objectives.losses``.
 """
 
 from __future__ import annotations
@@ -39,14 +34,12 @@ from desopt.data.shards import as_writeable
 from desopt.kernels import linear, two_point
 from desopt.kernels.gaussian import search_gaussian, values_around
 from desopt.kernels.layouts import Csr, Dense
-from desopt.kernels.losses import LR, LSVM, NSVM
 from desopt.kernels.mixture import UNSEARCHED, search_mixture
 from desopt.kernels.steps import add_scaled
 from desopt.methods.proposals import GaussianProposals, MixtureProposals
 from desopt.methods.searches import OnePlusOne, Population, TwoPoint
 from desopt.objectives.local import drive
-
-LOSSES = {"lr": LR, "nsvm": NSVM, "lsvm": LSVM}
+from desopt.objectives.losses import LOSSES
 
 
 class Table(Arrays):
@@ -140,7 +133,7 @@ class LinearModel:
     def score(self, shard: Rows, x: FloatArray) -> tuple[float, int]:
         """f on all rows of a shard, and the number of rows on the wrong side."""
         table = _table(shard.arrays).fits(shard.where, x)
-        model = LOSSES[self.loss], self.penalty
+        model = LOSSES[self.loss].kind, self.penalty
         value, errors = linear.value_and_errors(
             table.layout, shard.numbers(), table[1], as_plain(x), *model
         )
@@ -149,19 +142,20 @@ class LinearModel:
     def bind(self, batch: Batch, x: FloatArray) -> LinearFunction:
         return LinearFunction(self, batch, x)
 
-    def rows_of(self, batch: Batch) -> tuple[Table, IndexArray]:
-        """The table that a batch is from, and its row numbers there; drawn samples are checked."""
-        shard = batch.shard
-        if shard.arrays:
-            return _table(shard.arrays), cast(Rows, shard).numbers(batch)
+    def rows_of(self, batch: Batch, x: FloatArray) -> tuple[Table, IndexArray]:
+        """The table that a batch is from, and its row numbers there; for points like x."""
+        if batch.shard.arrays:
+            shard = cast(Rows, batch.shard)
+            return _table(shard.arrays).fits(shard.where, x), shard.numbers(batch)
         (drawn,) = batch.arguments()
         try:
             rows = as_rows(drawn, "the batch of draw(rng, b)")
             (prepared,) = self.prepare([rows], some=True)
+            table = _table(prepared.arrays).fits(rows.where, x)
         except (TypeError, ValueError) as error:
             kind = TypeError if isinstance(error, TypeError) else ValueError
             raise kind(f"worker {batch.stream.worker}: {error}") from error
-        return _table(prepared.arrays), cast(Rows, prepared).numbers()
+        return table, rows.numbers()
 
     def _check_arrays(self, arrays: tuple[Any, ...], where: str) -> None:
         shapes = [array.shape for array in arrays]
@@ -192,10 +186,10 @@ class LinearFunction:
     def __init__(self, model: LinearModel, batch: Batch, x: FloatArray) -> None:
         self.rows = batch.rows
         self._linear, self._batch = model, batch
-        self._loss = LOSSES[model.loss], model.penalty
+        self._loss = LOSSES[model.loss].kind, model.penalty
         self._iteration: int | None = None  # of the batch in _drawn
         if batch.shard.arrays:
-            self._check(_table(batch.shard.arrays), x)
+            self._table(x)
 
     def value(self, x: FloatArray, iteration: int = 0) -> float:
         data = self._data(x, iteration)
@@ -206,19 +200,20 @@ class LinearFunction:
         if compiled is None or not compiled(self, search):
             drive(search, self.value)
 
-    def _check(self, table: Table, x: FloatArray) -> Table:
-        return table.fits(getattr(self._batch.shard, "where", "data"), x)
+    def _table(self, x: FloatArray) -> Table:
+        """The table of a shard that has one, for points like x."""
+        shard = cast(Rows, self._batch.shard)
+        return _table(shard.arrays).fits(shard.where, x)
 
     def _data(
         self, x: FloatArray, iteration: int = 0
     ) -> tuple[Dense | Csr, IndexArray, FloatArray]:
         """Layout, row numbers and labels of the batch, for points like x."""
         if iteration != self._iteration:
-            self._drawn = self._linear.rows_of(self._batch.at(iteration))
+            self._drawn = self._linear.rows_of(self._batch.at(iteration), x)
             self._iteration = iteration
         table, numbers = self._drawn
-        self._check(table, x)
-        return table.layout, numbers, table[1]
+        return table.fits("data", x).layout, numbers, table[1]
 
     # --- searches in compiled code: True, or False where they must be driven by values -------
 
@@ -231,7 +226,7 @@ class LinearFunction:
         batch = self._batch
         if batch.batches is Batches.ROUND and batch.shard.arrays:
             shard = cast(Rows, batch.shard)  # its rows are drawn inside the call
-            table = self._check(_table(shard.arrays), x)
+            table = self._table(x)
             layout, y = table.layout, table[1]
             rows = *shard.members, batch.size, batch.stream.key()
         else:
@@ -279,7 +274,7 @@ class LinearFunction:
     def _two_point_on_rows(self, search: TwoPoint) -> bool:
         """All estimates in one call, their minibatches drawn inside it."""
         shard, slopes = cast(Rows, self._batch.shard), np.empty(search.scale.size)
-        table = self._check(_table(shard.arrays), search.point)
+        table = self._table(search.point)
         rows = table.layout, *shard.members, table[1], self._batch.size
         keys = self._batch.stream.key(), search.stream.key()
         rest = search.scale, *self._loss, search.radius, slopes, *keys

@@ -28,7 +28,7 @@ import numpy as np
 
 from desopt.contract.types import FloatArray
 from desopt.data import load, train_test
-from desopt.objectives.scoring import Part
+from desopt.objectives.scoring import LabelledRows
 from desopt.run.minimize import Interrupted, Result, minimize, versions
 
 SETTINGS, JOURNAL = "settings.json", "run.journal"
@@ -164,7 +164,7 @@ def _split(settings: Settings) -> tuple[Any, Any]:
         return None, None
     whole = load(settings.data, data_dir=settings.data_dir, rows=settings.rows)
     train, test = train_test(whole, settings.seed, 1.0 - settings.test_share)
-    return Part(train.X, train.y), Part(test.X, test.y)
+    return LabelledRows(train.X, train.y), LabelledRows(test.X, test.y)
 
 
 def _start(settings: Settings) -> FloatArray | None:
