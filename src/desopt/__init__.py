@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from desopt.engines import ENGINES
     from desopt.methods import METHODS, samplers
     from desopt.objectives import LOSSES
+    from desopt.plugins import register
     from desopt.run.history import History, Row
     from desopt.run.minimize import Interrupted, Result, minimize, replay
 
@@ -35,6 +36,7 @@ _HOME = {
     "Row": "desopt.run.history",
     "TheoryWarning": "desopt.contract.errors",
     "minimize": "desopt.run.minimize",
+    "register": "desopt.plugins",
     "replay": "desopt.run.minimize",
 }
 _MODULES = {
@@ -79,6 +81,7 @@ __all__ = [
     "data",
     "engines",
     "minimize",
+    "register",
     "replay",
     "samplers",
     "streams",
