@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 from desopt._version import __version__
 
 if TYPE_CHECKING:
-    from desopt import data, engines, theory
+    from desopt import data, engines, testing, theory
     from desopt import federate as federate  # needs Flower, so not in __all__
     from desopt.contract import streams
     from desopt.contract.errors import EngineError, JournalError, ObjectiveError, TheoryWarning
     from desopt.engines import ENGINES
     from desopt.methods import METHODS, samplers
     from desopt.objectives import LOSSES
+    from desopt.plugins import register
     from desopt.run.history import History, Interrupted, Result, Row
     from desopt.run.minimize import minimize
     from desopt.run.replay import replay
@@ -36,6 +37,7 @@ _HOME = {
     "Row": "desopt.run.history",
     "TheoryWarning": "desopt.contract.errors",
     "minimize": "desopt.run.minimize",
+    "register": "desopt.plugins",
     "replay": "desopt.run.replay",
 }
 _MODULES = {
@@ -44,6 +46,7 @@ _MODULES = {
     "federate": "desopt.federate",
     "samplers": "desopt.methods.samplers",
     "streams": "desopt.contract.streams",
+    "testing": "desopt.testing",
     "theory": "desopt.theory",
 }
 
@@ -79,8 +82,10 @@ __all__ = [
     "data",
     "engines",
     "minimize",
+    "register",
     "replay",
     "samplers",
     "streams",
+    "testing",
     "theory",
 ]

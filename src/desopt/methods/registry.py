@@ -101,7 +101,8 @@ class Method:
         return self.sampler(l=settings["mixture"]) if sparse else self.sampler()  # type: ignore[call-arg]
 
 
-#: The methods in the paper's order. The contract tests run over all of them.
+#: The methods in the paper's order; ``desopt.register`` adds to them. The contract tests run over
+#: all of them.
 METHODS: dict[str, Method] = {
     "es": Method(
         algorithm=ES,
@@ -197,13 +198,14 @@ def restore(settings: Mapping[str, Any], sampler: Sampler | None = None) -> Algo
     """
     name = settings["name"]
     if name not in METHODS:
-        raise ValueError(f"unknown method {name!r}: choose from {', '.join(METHODS)}")
+        raise ValueError(
+            f"unknown method {name!r}: choose from {', '.join(METHODS)}, or import the plug-in "
+            "that registers it"
+        )
     values = dict(settings)
-    if METHODS[name].sampler is not None:
+    if "sampler" in METHODS[name].settings:
         values["sampler"] = sampler or restore_sampler(settings["sampler"])
     algorithm: Algorithm = METHODS[name].algorithm(**values)
     if algorithm.settings() != settings:
-        raise ValueError(
-            f"sampler {settings['sampler']} made this run, not {sampler.settings()}"  # type: ignore[union-attr]
-        )
+        raise ValueError(f"{dict(settings)} made this run, not {algorithm.settings()}")
     return algorithm
