@@ -19,6 +19,7 @@ from desopt.data.shards import (
     distinct,
     fingerprint,
     partition,
+    restricted,
     side_by_side,
     total_rows,
 )
@@ -52,6 +53,7 @@ __all__ = [
     "load",
     "names",
     "partition",
+    "restricted",
     "side_by_side",
     "total_rows",
     "train_test",
