@@ -124,7 +124,8 @@ def _job(fun: Any, x0: Any, data: Any, settings: SimpleNamespace) -> tuple[Job, 
     batch_size = None if data is None else settings.batch_size
     arguments.warn_outside_theory(algorithm, batch_size, settings.rounds)
     passes = expected_passes(
-        algorithm, rows=total_rows(shards), rounds=settings.rounds, eval_every=settings.eval_every,
+        algorithm, start, rows=total_rows(shards), rounds=settings.rounds,
+        eval_every=settings.eval_every,
         batch=settings.participation * len(shards) * settings.batch_size,
     )  # fmt: skip
     return Job(
