@@ -21,6 +21,7 @@ import desopt
 from desopt.contract.types import Answer, BoolArray, FloatArray, Local, Task
 from desopt.methods import DES
 from desopt.methods.samplers import Key
+from desopt.report import style
 
 WORKERS, LIARS, ROUNDS, ITERATIONS, BATCH, STEP_SIZE = 10, 3, 200, 200, 100, 1.0
 N, ROWS, PENALTY = 40, 4000, 1e-3
@@ -123,35 +124,30 @@ class Problem:
         return float(losses.mean() + PENALTY / 2 * (x @ x))
 
 
-#: Okabe and Ito's colours, with dashes for a grey printer.
-LOOKS = {
-    "mean": ("#D55E00", "-"),
-    "median": ("#0072B2", "--"),
-    "trimmed-mean": ("#009E73", "-."),
-}
+AGGREGATES = ("mean", "median", "trimmed-mean")
 
 
 def draw(curves: dict[tuple[str, str], FloatArray], optimum: float, path: Path) -> None:
     """One panel per kind of lie; the distance to the optimum against the rounds."""
-    from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    with rc_context({"axes.spines.top": False, "axes.spines.right": False}):
-        figure = Figure(figsize=(10, 3.8), layout="constrained")
+    with style.for_screen():
+        figure = Figure(figsize=style.SCREEN_SIZE, layout="constrained")
         panels = figure.subplots(1, 3, sharey=True)
         for axes, lie in zip(panels, dict.fromkeys(lie for lie, _ in curves), strict=True):
-            for how, (colour, dash) in LOOKS.items():
-                axes.plot(np.arange(1, ROUNDS + 1), curves[lie, how] - optimum, dash,
-                          color=colour, linewidth=1.5, label=how)  # fmt: skip
+            for place, how in enumerate(AGGREGATES):
+                look = style.numbered_look(place)
+                axes.plot(np.arange(1, ROUNDS + 1), curves[lie, how] - optimum, look.dash,
+                          color=look.colour, marker=look.marker, markevery=(10 * place, 40),
+                          label=how)  # fmt: skip
             axes.set(title=lie, xlabel="rounds", yscale="log")
-            axes.grid(color="#E5E5E5", linewidth=0.6)
         panels[0].set(ylabel="loss - optimum")
         panels[0].legend(frameon=False)
         figure.supxlabel(
             f"des-mr, logistic regression, n = {N}, {WORKERS} workers, K = {ITERATIONS}",
-            fontsize=8.5, color="#555555",
+            fontsize=8.5, color=style.GREY,
         )  # fmt: skip
-        figure.savefig(path, dpi=150)
+        figure.savefig(path)
 
 
 def main(path: Path) -> None:
@@ -166,7 +162,7 @@ def main(path: Path) -> None:
     print(f"{'':28} {'':14} {'10':>8} {'50':>8} {'200 rounds':>11} {'largest':>8}")
     curves = {}
     for lie, mask in lies.items():
-        for how in LOOKS:
+        for how in AGGREGATES:
             losses = problem.run(how, mask).history["loss"]
             curves[lie, how] = losses
             print(f"{lie:28} {how:14} {losses[9]:8.4f} {losses[49]:8.4f} {losses[-1]:11.4f} "

@@ -215,7 +215,7 @@ def points_of(problem: Any, x0: Vector, rounds: int, **options: Any) -> list[Vec
 
 MILD = Quadratic(h=np.linspace(0.5, 2.0, 6), s=1.0)
 MILD_X0 = np.full(6, 3.0)
-METHODS = [
+COVERED = [
     ("des", 0.0, theory.theorem_2),
     ("des", 0.5, theory.theorem_2),
     ("des-mg", 0.0, theory.theorem_4),
@@ -228,7 +228,7 @@ def extra(bound: Callable[..., float], beta: float) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("alpha", [0.05, 0.5, 5.0])
-@pytest.mark.parametrize(("method", "beta", "bound"), METHODS)
+@pytest.mark.parametrize(("method", "beta", "bound"), COVERED)
 def test_mean_gradient_norm_is_below_the_bound(
     method: str, beta: float, bound: Callable[..., float], alpha: float
 ) -> None:
@@ -259,7 +259,7 @@ FAR_X0 = np.array([60.0, 60.0])
 FAR_T = 1600
 
 
-@pytest.mark.parametrize(("method", "beta", "bound"), METHODS)
+@pytest.mark.parametrize(("method", "beta", "bound"), COVERED)
 def test_standing_still_would_break_the_bound(
     method: str, beta: float, bound: Callable[..., float]
 ) -> None:

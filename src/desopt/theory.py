@@ -1,12 +1,12 @@
 r"""The convergence theory of DES: the right-hand sides of Theorems 1 to 5 of the paper.
 
-Every bound is on a mean gradient norm, (1/T) sum_{t<T} E||grad f(x_t)||, and is a plain
-function of the paper's symbols:
+Each function bounds a mean gradient norm, (1/T) sum_{t<T} E||grad f(x_t)||, in terms of the
+paper's symbols:
 
 ======== ==========================================================================
 symbol   meaning
 ======== ==========================================================================
-delta_f  f(x_0) - f_*, how far the starting value is above a lower bound of f
+delta_f  f(x_0) - f_*, with a lower bound f_* of f
 alpha    initial step-size (alpha_0 in Theorem 1)
 beta     momentum, 0 <= beta < MAX_MOMENTUM
 L        Lipschitz constant of grad F(.; xi), for every xi
@@ -17,10 +17,10 @@ l        Theorems 4 and 5: coordinates drawn per mutation
 s_tilde  Theorems 4 and 5: ||grad f||_2^4 / ||grad f||_4^4 >= s_tilde, within [1, n]
 ======== ==========================================================================
 
-The norm in L and sigma is the l2 norm, but for Theorem 3: there the gradient is measured in
-the l1 norm and points in the l-infinity norm. Theorems 2 to 5 need minibatches of at least
-``min_batch_size(T)`` samples. The formulas are those of the theorems as printed; where the
-paper's own proof ends in another constant, the docstring says so.
+L and sigma refer to the l2 norm, except in Theorem 3: there gradients are measured in the l1
+norm and points in the l-infinity norm. Theorems 2 to 5 need minibatches of at least
+``min_batch_size(T)`` samples. The formulas are those of the theorems as printed; docstrings note
+where the paper's proof arrives at another constant.
 """
 
 import math
@@ -38,7 +38,7 @@ def min_batch_size(T: int) -> int:
 def U(n: int, norm: Literal["l2", "linf"] = "l2") -> float:
     r"""Return a constant U >= E||u||^2 for a mutation vector u (lemma:bound-on-variance).
 
-    U = n for the l2 norm, whatever the sampler, because the covariance of u is I;
+    U = n for the l2 norm and any sampler, because the covariance of u is I;
     U = 4 log(sqrt(2) n) for the l-infinity norm and Gaussian u.
     """
     _count("n", n)
@@ -200,7 +200,7 @@ def theorem_5(
 def _mixture_core(
     delta_f: float, alpha: float, L: float, sigma: float, n: int, K: int, T: int
 ) -> float:
-    """Return what Theorems 4 and 5 have in common: the expression in braces."""
+    """Return the expression in braces, common to Theorems 4 and 5."""
     start = 2.0 / math.pow(T, 0.75) * delta_f / (alpha * math.sqrt(K))
     drift = L * math.sqrt(n) * psi_hat(K=K) * alpha
     return start + 4.0 * math.sqrt(n) / math.pow(T, 0.25) * (4.0 / 3.0 * sigma + drift)

@@ -32,7 +32,7 @@ SETTINGS: dict[str, Any] = {
     "workers": WORKERS, "rounds": ROUNDS, "iterations": 6, "batch_size": 5, "seed": 3,
     "engine": "serial", "eval_every": 1, "progress": False,
 }  # fmt: skip
-SEVERAL = [name for name in desopt.METHODS if name != "es"]
+SEVERAL = [name for name, method in desopt.METHODS.items() if not method.single_worker]
 
 
 def run(**changes: Any) -> desopt.Result:
@@ -162,7 +162,7 @@ def test_rounds_with_missing_answers_are_replayed(tmp_path: Path, method: str) -
     assert counts[2] == 0
     assert min(counts) < max(counts)
     assert points[3].tobytes() == points[2].tobytes(), "nobody answered: x stays"
-    assert points[4].tobytes() != points[3].tobytes() or method == "es"
+    assert points[4].tobytes() != points[3].tobytes() or desopt.METHODS[method].single_worker
     for t, x in enumerate(points):
         assert desopt.replay(tmp_path / "j", t).tobytes() == x.tobytes()
 
@@ -252,11 +252,7 @@ def test_merge_takes_one_answer_at_a_time(method: str) -> None:
 
     def stream() -> Iterator[Answer]:
         for worker in range(count):
-            if method == "es-csa":
-                payload = algorithm.layout.encode(float64=np.full(5, worker * 1e-3))
-                yield Answer(worker, payload, point=np.ones(n))
-            else:
-                yield Answer(worker, b"", point=np.full(n, worker * 1e-3))
+            yield Answer(worker, algorithm.layout.encode(), point=np.full(n, worker * 1e-3))
 
     algorithm.merge(state, stream())  # compiles
     tracemalloc.start()

@@ -87,7 +87,7 @@ def test_points_are_rebuilt_bit_for_bit(
 ) -> None:  # fmt: skip
     iterations *= 2 if name in TWO_POINT else 1
     algorithm = make(name, sampler, seed=seed, step_size=step_size, iterations=iterations)
-    locals_ = locals_of(kind, n, 1 if name == "es" else workers, seed)
+    locals_ = locals_of(kind, n, 1 if METHODS[name].single_worker else workers, seed)
     state = algorithm.init(np.linspace(-1.0, 1.0, n))
     for _ in range(3):
         freeze(state)
@@ -113,7 +113,7 @@ def test_points_are_rebuilt_bit_for_bit(
 def test_merge_looks_at_the_payloads(name: str) -> None:
     """Other answers, another point: the test above would pass for a merge that ignores them."""
     algorithm = make(name, iterations=20)
-    locals_ = locals_of("dense", 10, 1 if name == "es" else 3, seed=1)
+    locals_ = locals_of("dense", 10, 1 if METHODS[name].single_worker else 3, seed=1)
     state = algorithm.init(np.full(10, 0.3))
     answers = compact(work(algorithm, algorithm.plan(state), locals_)[0])
     if name in BITS:
@@ -214,14 +214,18 @@ def test_size_of_an_answer(name: str, iterations: int, n: int) -> None:
     algorithm = make(name, iterations=iterations, population=11)
     task = algorithm.plan(algorithm.init(np.zeros(n)))
     answer = algorithm.work(task, locals_of("csr", n, 1, seed=0)[0], 0)
-    expected = {"es-csa": 8 * 11} | dict.fromkeys(TWO_POINT, 8 * iterations // 2)
-    assert len(answer.payload) == expected.get(name, -(-iterations // 8))
+    expected = {
+        "K bits": -(-iterations // 8),
+        "K/2 numbers": 8 * iterations // 2,
+        "λ numbers": 8 * 11,
+    }
+    assert len(answer.payload) == expected[METHODS[name].answer]
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_bad_payloads_are_refused(name: str) -> None:
     algorithm = make(name, iterations=10)
-    workers = 1 if name == "es" else 3
+    workers = 1 if METHODS[name].single_worker else 3
     state = algorithm.init(np.zeros(4))
     task, locals_ = algorithm.plan(state), locals_of("dense", 4, workers, 0)
     answers = compact(work(algorithm, task, locals_)[0])

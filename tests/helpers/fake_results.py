@@ -1,11 +1,12 @@
 """Results that were never run, for tests of the report: smooth curves towards a given end."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from desopt.report.results import Results, summarise
 from desopt.studies.cases import Case
 from desopt.studies.store import Outcome, Store
 
@@ -94,6 +95,11 @@ def sweep(
         )
         for d in data for p in PROBLEMS for value, end in ends.items() for run in range(runs)
     ]  # fmt: skip
+
+
+def one_item(name: str, outcomes: Sequence[Outcome]) -> Results:
+    """The results of a study with one item."""
+    return Results({name: summarise(outcomes)}, outcomes, (), {})
 
 
 def write(folder: Path, items: Mapping[str, Iterable[Outcome]]) -> Path:

@@ -1,21 +1,22 @@
-"""An oracle for the tests: every method in plain NumPy, written from the pseudo-code.
+"""An oracle for the tests: every loss and method in plain NumPy, written from the pseudo-code.
 
 Nothing is shared with the package but the random streams, so that both sides see the same
-minibatches and the same mutation vectors. Clarity comes before speed: every value is computed
+minibatches and the same mutation vectors. Clarity goes before speed: every value is computed
 from scratch at its point, no step is taken back, no bits are packed.
 
-``loss(x, X, y)`` is the mean of F over the rows of ``X``; ``shards`` is the list of the M
-workers' ``(X_i, y_i)``, labels in {-1, +1}, ``X_i`` an array or a CSR matrix. ``T`` rounds of
-``K`` iterations with minibatches of ``b`` rows, 0-based ``t``, ``i`` and ``k`` throughout.
-``last`` is for a run that ends by its budget: the iterations (estimates, members) of the last
-round, where there are fewer than in the others.
+``LOSSES`` and ``ORACLE`` have the keys of the package's registries. A method is a function of
+``loss(x, X, y)``, the mean of F over the rows of ``X``; of ``shards``, the list of the M workers'
+``(X_i, y_i)`` with labels in {-1, +1}, ``X_i`` an array or a CSR matrix; of x_0; and of
+``Settings``. It returns x_T and, where the method has them, the accept decisions of each round
+as an (M, K) array. ``t``, ``i`` and ``k`` count from 0 throughout.
 """
 
-import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
+import mpmath
 import numpy as np
 from numpy.typing import NDArray
 
@@ -25,32 +26,58 @@ Vector = NDArray[np.float64]
 Shard = tuple[Any, Vector]
 Loss = Callable[[Vector, Any, Vector], float]
 Mutation = Callable[[Vector, float, int, int, int], Vector]
+Decisions = list[NDArray[np.bool_]]
 
 
-# Section 5.1: the three losses, each with lam / 2 ||x||^2.
+class Settings(NamedTuple):
+    """The paper's symbols. ``last``: iterations (estimates, members) of a shorter last round."""
+
+    K: int
+    b: int
+    T: int
+    alpha: float
+    seed: int
+    beta: float = 0.5
+    l: int = 8
+    mu: float = 1e-6
+    last: int | None = None
+
+    def spent(self, t: int, full: int) -> int:
+        """The iterations of round t."""
+        return full if self.last is None or t < self.T - 1 else self.last
 
 
-def lr(x: Vector, X: Any, y: Vector, lam: float) -> float:
-    """Logistic regression: log(1 + exp(-y x'z))."""
-    return float(np.mean(np.logaddexp(0.0, -y * (X @ x))) + lam / 2 * np.sum(x**2))
+# Section 5.1: the losses as functions of the margin a = y x'z, in the functions of ``m``: those
+# of NumPy for vectors, those of ``MPMATH`` for one margin and any number of digits.
+
+MPMATH = SimpleNamespace(exp=mpmath.exp, log1p=mpmath.log1p, maximum=max)
+
+LOSSES: dict[str, Callable[[Any, Any], Any]] = {
+    "lr": lambda a, m: m.maximum(0, -a) + m.log1p(m.exp(-abs(a))),  # log(1 + exp(-a))
+    "nsvm": lambda a, m: 2 / (1 + m.exp(2 * a)),  # 1 - tanh(a)
+    "lsvm": lambda a, m: m.maximum(0, 1 - a),
+}
 
 
-def nsvm(x: Vector, X: Any, y: Vector, lam: float) -> float:
-    """Nonconvex SVM: 1 - tanh(y x'z)."""
-    return float(np.mean(1.0 - np.tanh(y * (X @ x))) + lam / 2 * np.sum(x**2))
+def margin_loss(name: str, a: Any) -> Any:
+    """The loss of every margin of an array."""
+    with np.errstate(over="ignore"):  # exp(2 a) for nsvm; 2 / infinity is right
+        return LOSSES[name](np.asarray(a, np.float64), np)
 
 
-def lsvm(x: Vector, X: Any, y: Vector, lam: float) -> float:
-    """Linear SVM: max(0, 1 - y x'z)."""
-    return float(np.mean(np.maximum(0.0, 1.0 - y * (X @ x))) + lam / 2 * np.sum(x**2))
-
-
-LOSSES = {"lr": lr, "nsvm": nsvm, "lsvm": lsvm}
+def exact_loss(name: str, a: float, digits: int = 60) -> Any:
+    """The loss of one margin, correct to ``digits`` digits."""
+    with mpmath.workdps(digits):
+        return LOSSES[name](mpmath.mpf(a), MPMATH)
 
 
 def loss_of(name: str, lam: float) -> Loss:
-    """Return the loss ``name`` as a function of (x, X, y)."""
-    return functools.partial(LOSSES[name], lam=lam)
+    """The mean loss plus lam / 2 ||x||^2, as a function of (x, X, y)."""
+
+    def value(x: Vector, X: Any, y: Vector) -> float:
+        return float(np.mean(margin_loss(name, y * (X @ x))) + lam / 2 * np.sum(x**2))
+
+    return value
 
 
 # Mutations: the offspring v + alpha_k u_k, as (v, alpha_k, t, i, k) -> w.
@@ -65,27 +92,22 @@ def gaussian(seed: int) -> Mutation:
     return offspring
 
 
-def mixture(seed: int, l: int, kind: str) -> Mutation:
+def mixture(seed: int, l: int, *, rademacher: bool) -> Mutation:
     """Algorithm 3, lines 9 to 15: l coordinates, with replacement, one after the other."""
 
     def offspring(v: Vector, alpha_k: float, t: int, i: int, k: int) -> Vector:
         n = len(v)
         coordinates = Stream(seed, t, i, k, Purpose.COORDINATE)
-        if kind == "mixture-gaussian":
-            z = normals(Stream(seed, t, i, k, Purpose.NORMAL), l)
-        else:
+        if rademacher:
             z = np.array([1.0 if int(word) & 1 else -1.0 for word in words(coordinates, l)])
+        else:
+            z = normals(Stream(seed, t, i, k, Purpose.NORMAL), l)
         w = v.copy()
         for j, r in enumerate(integers(coordinates, l, n)):
             w[r] += alpha_k * math.sqrt(n / l) * z[j]
         return w
 
     return offspring
-
-
-def mutation(sampler: str, seed: int, l: int) -> Mutation:
-    """Return the mutation of a sampler named as in Section 4."""
-    return gaussian(seed) if sampler == "gaussian" else mixture(seed, l, sampler)
 
 
 def minibatch(shard: Shard, b: int, seed: int, t: int, i: int, k: int = 0) -> Shard:
@@ -100,32 +122,18 @@ def accepts(new: float, old: float) -> bool:
     return math.isfinite(new) and (not math.isfinite(old) or new <= old)
 
 
-def spent(t: int, T: int, full: int, last: int | None) -> int:
-    """The iterations of round t."""
-    return full if last is None or t < T - 1 else last
-
-
 # Algorithm 1.
 
 
-def es(
-    loss: Loss,
-    data: Shard,
-    x0: Vector,
-    *,
-    K: int,
-    T: int,
-    alpha: float,
-    seed: int,
-    last: int | None = None,
-) -> tuple[Vector, list[NDArray[np.bool_]]]:
-    """Algorithm 1 on all the data, its T * K iterations told in T rounds."""
+def es(loss: Loss, shards: Sequence[Shard], x0: Vector, run: Settings) -> tuple[Vector, Decisions]:
+    """Algorithm 1 on the only shard, its T * K iterations told in T rounds."""
+    (data,) = shards
     x, masks = x0.copy(), []
-    for t in range(T):
-        mask = np.zeros((1, K), dtype=bool)
-        for j in range(spent(t, T, K, last)):
-            alpha_k = alpha / math.sqrt(t * K + j + 1)  # line 2
-            w = gaussian(seed)(x, alpha_k, t, 0, j)  # line 3
+    for t in range(run.T):
+        mask = np.zeros((1, run.K), dtype=bool)
+        for j in range(run.spent(t, run.K)):
+            alpha_k = run.alpha / math.sqrt(t * run.K + j + 1)  # line 2
+            w = gaussian(run.seed)(x, alpha_k, t, 0, j)  # line 3
             if accepts(loss(w, *data), loss(x, *data)):  # line 4
                 x, mask[0, j] = w, True
         masks.append(mask)
@@ -135,39 +143,44 @@ def es(
 # Algorithms 2 and 3.
 
 
-def des(
-    loss: Loss,
-    shards: Sequence[Shard],
-    x0: Vector,
-    *,
-    sampler: str,
-    K: int,
-    b: int,
-    T: int,
-    alpha: float,
-    beta: float,
-    seed: int,
-    l: int = 8,
-    last: int | None = None,
-) -> tuple[Vector, list[NDArray[np.bool_]]]:
-    """Algorithms 2 and 3; also returns each round's (M, K) accept decisions."""
-    M, offspring = len(shards), mutation(sampler, seed, l)
+def _des(
+    loss: Loss, shards: Sequence[Shard], x0: Vector, run: Settings, offspring: Mutation
+) -> tuple[Vector, Decisions]:
     x, m, masks = x0.copy(), np.zeros_like(x0), []
-    for t in range(T):
-        alpha_0 = alpha / math.sqrt(math.sqrt(t + 1))
-        mask, finals = np.zeros((M, K), dtype=bool), []
-        for i in range(M):
-            v, batch = x.copy(), minibatch(shards[i], b, seed, t, i)
-            for k in range(spent(t, T, K, last)):
+    for t in range(run.T):
+        alpha_0 = run.alpha / math.sqrt(math.sqrt(t + 1))
+        mask, finals = np.zeros((len(shards), run.K), dtype=bool), []
+        for i, shard in enumerate(shards):
+            v, batch = x.copy(), minibatch(shard, run.b, run.seed, t, i)
+            for k in range(run.spent(t, run.K)):
                 w = offspring(v, alpha_0 / math.sqrt(k + 1), t, i, k)
                 if accepts(loss(w, *batch), loss(v, *batch)):
                     v, mask[i, k] = w, True
             finals.append(v)
         d = np.mean([v - x for v in finals], axis=0)
-        m = beta * m + (1.0 - beta) * d
+        m = run.beta * m + (1.0 - run.beta) * d
         x = x + m
         masks.append(mask)
     return x, masks
+
+
+def des(loss: Loss, shards: Sequence[Shard], x0: Vector, run: Settings) -> tuple[Vector, Decisions]:
+    """Algorithm 2: Gaussian mutations."""
+    return _des(loss, shards, x0, run, gaussian(run.seed))
+
+
+def des_mg(
+    loss: Loss, shards: Sequence[Shard], x0: Vector, run: Settings
+) -> tuple[Vector, Decisions]:
+    """Algorithm 3 with mixture Gaussian mutations."""
+    return _des(loss, shards, x0, run, mixture(run.seed, run.l, rademacher=False))
+
+
+def des_mr(
+    loss: Loss, shards: Sequence[Shard], x0: Vector, run: Settings
+) -> tuple[Vector, Decisions]:
+    """Algorithm 3 with mixture Rademacher mutations."""
+    return _des(loss, shards, x0, run, mixture(run.seed, run.l, rademacher=True))
 
 
 # Section 5.1: the four methods the paper compares with.
@@ -185,99 +198,65 @@ def estimate(
     return (g if math.isfinite(g) else 0.0), u
 
 
-def _fed_zo(
-    loss: Loss,
-    shards: Sequence[Shard],
-    x0: Vector,
-    *,
-    K: int,
-    b: int,
-    T: int,
-    alpha_tk: Callable[[int, int], float],
-    mu: float,
-    seed: int,
-    redraw: bool,
-    last: int | None = None,
-) -> Vector:
-    x = x0.copy()
-    for t in range(T):
-        finals = []
-        for i, shard in enumerate(shards):
-            v = x.copy()
-            for k in range(spent(t, T, K // 2, last)):
-                batch = minibatch(shard, b, seed, t, i, k if redraw else 0)
-                g, u = estimate(loss, batch, v, mu, Stream(seed, t, i, k, Purpose.NORMAL))
-                v = v - alpha_tk(t, k) * g * u
-            finals.append(v)
-        x = np.mean(finals, axis=0)
-    return x
+def gd_step(run: Settings, t: int, k: int) -> float:
+    """Step sizes of Fed-ZO-GD."""
+    return run.alpha / ((k + 1) * math.sqrt(t + 1))
+
+
+def sgd_step(run: Settings, t: int, k: int) -> float:
+    """Step sizes of Fed-ZO-SGD."""
+    return run.alpha / math.sqrt((k + 1) * (t + 1))
 
 
 def fed_zo_gd(
-    loss: Loss, shards: Sequence[Shard], x0: Vector, *, alpha: float, **rest: Any
-) -> Vector:
-    """Fed-ZO-GD: one minibatch per round, step alpha / ((k + 1) sqrt(t + 1))."""
-
-    def step(t: int, k: int) -> float:
-        return alpha / ((k + 1) * math.sqrt(t + 1))
-
-    return _fed_zo(loss, shards, x0, alpha_tk=step, redraw=False, **rest)
+    loss: Loss, shards: Sequence[Shard], x0: Vector, run: Settings, *, redraw: bool = False
+) -> tuple[Vector, None]:
+    """Fed-ZO-GD: one minibatch per round. With ``redraw`` Fed-ZO-SGD: one per iteration."""
+    x, step = x0.copy(), sgd_step if redraw else gd_step
+    for t in range(run.T):
+        finals = []
+        for i, shard in enumerate(shards):
+            v = x.copy()
+            for k in range(run.spent(t, run.K // 2)):
+                batch = minibatch(shard, run.b, run.seed, t, i, k if redraw else 0)
+                stream = Stream(run.seed, t, i, k, Purpose.NORMAL)
+                g, u = estimate(loss, batch, v, run.mu, stream)
+                v = v - step(run, t, k) * g * u
+            finals.append(v)
+        x = np.mean(finals, axis=0)
+    return x, None
 
 
 def fed_zo_sgd(
-    loss: Loss, shards: Sequence[Shard], x0: Vector, *, alpha: float, **rest: Any
-) -> Vector:
-    """Fed-ZO-SGD: a new minibatch per iteration, step alpha / sqrt((k + 1)(t + 1))."""
-
-    def step(t: int, k: int) -> float:
-        return alpha / math.sqrt((k + 1) * (t + 1))
-
-    return _fed_zo(loss, shards, x0, alpha_tk=step, redraw=True, **rest)
+    loss: Loss, shards: Sequence[Shard], x0: Vector, run: Settings
+) -> tuple[Vector, None]:
+    """Fed-ZO-SGD: a new minibatch per iteration."""
+    return fed_zo_gd(loss, shards, x0, run, redraw=True)
 
 
 def zo_signsgd(
-    loss: Loss,
-    shards: Sequence[Shard],
-    x0: Vector,
-    *,
-    K: int,
-    b: int,
-    T: int,
-    alpha: float,
-    mu: float,
-    seed: int,
-    last: int | None = None,
-) -> Vector:
+    loss: Loss, shards: Sequence[Shard], x0: Vector, run: Settings
+) -> tuple[Vector, None]:
     """ZO-signSGD with majority vote: K / 2 estimates at x_t, each on its own minibatch."""
     x = x0.copy()
-    for t in range(T):
+    for t in range(run.T):
         votes = np.zeros_like(x)
         for i, shard in enumerate(shards):
             gradients = []
-            for k in range(spent(t, T, K // 2, last)):
-                batch = minibatch(shard, b, seed, t, i, k)
-                g, u = estimate(loss, batch, x, mu, Stream(seed, t, i, k, Purpose.NORMAL))
+            for k in range(run.spent(t, run.K // 2)):
+                batch = minibatch(shard, run.b, run.seed, t, i, k)
+                stream = Stream(run.seed, t, i, k, Purpose.NORMAL)
+                g, u = estimate(loss, batch, x, run.mu, stream)
                 gradients.append(g * u)
             votes += np.sign(np.mean(gradients, axis=0))
-        x = x - alpha / math.sqrt(t + 1) * np.sign(votes)
-    return x
+        x = x - run.alpha / math.sqrt(t + 1) * np.sign(votes)
+    return x, None
 
 
-def es_csa(
-    loss: Loss,
-    shards: Sequence[Shard],
-    x0: Vector,
-    *,
-    K: int,
-    b: int,
-    T: int,
-    alpha: float,
-    seed: int,
-    last: int | None = None,
-) -> Vector:
+def es_csa(loss: Loss, shards: Sequence[Shard], x0: Vector, run: Settings) -> tuple[Vector, None]:
     """The (mu / mu_w, lambda)-ES with cumulative step-size adaptation, one generation a round."""
     n, M, N = len(x0), len(shards), sum(X.shape[0] for X, _ in shards)
-    size = max(round(M * K * b / N), 4 + math.floor(3 * math.log(n)))
+    size = max(round(M * run.K * run.b / N), 4 + math.floor(3 * math.log(n)))
     mu = size // 2
     w = np.array([math.log(mu + 0.5) - math.log(i) for i in range(1, mu + 1)])
     w /= w.sum()
@@ -285,10 +264,10 @@ def es_csa(
     c_s = (mu_eff + 2) / (n + mu_eff + 5)
     d_s = 1 + 2 * max(0.0, math.sqrt((mu_eff - 1) / (n + 1)) - 1) + c_s
     chi_n = math.sqrt(n) * (1 - 1 / (4 * n) + 1 / (21 * n**2))
-    x, p, sigma = x0.copy(), np.zeros(n), alpha
-    for t in range(T):
-        count = spent(t, T, size, last)
-        z = [normals(Stream(seed, t, SERVER, j, Purpose.NORMAL), n) for j in range(count)]
+    x, p, sigma = x0.copy(), np.zeros(n), run.alpha
+    for t in range(run.T):
+        count = run.spent(t, size)
+        z = [normals(Stream(run.seed, t, SERVER, j, Purpose.NORMAL), n) for j in range(count)]
         values = [sum(X.shape[0] * loss(x + sigma * u, X, y) for X, y in shards) for u in z]
         best = [j for j in np.argsort(values, kind="stable") if math.isfinite(values[j])][:mu]
         if not best:
@@ -297,7 +276,32 @@ def es_csa(
         p = (1 - c_s) * p + math.sqrt(c_s * (2 - c_s) * mu_eff) * z_w
         x = x + sigma * z_w
         sigma = sigma * math.exp(c_s / d_s * (np.linalg.norm(p) / chi_n - 1))
-    return x
+    return x, None
+
+
+class Reference(NamedTuple):
+    """A method of the oracle.
+
+    ``alpha``: a step size with which a good part of the steps is accepted and nothing diverges.
+    ``slope_step``: the step size alpha_k^t by which slopes enter x, for the methods that divide
+    differences of values by 2 mu: rounding of the values is visible in x.
+    """
+
+    run: Callable[[Loss, Sequence[Shard], Vector, Settings], tuple[Vector, Decisions | None]]
+    alpha: float = 0.5
+    slope_step: Callable[[Settings, int, int], float] | None = None
+
+
+ORACLE: dict[str, Reference] = {
+    "es": Reference(es),
+    "des": Reference(des),
+    "des-mg": Reference(des_mg),
+    "des-mr": Reference(des_mr),
+    "fed-zo-gd": Reference(fed_zo_gd, 0.1, gd_step),
+    "fed-zo-sgd": Reference(fed_zo_sgd, 0.05, sgd_step),
+    "zo-signsgd": Reference(zo_signsgd, 0.02),
+    "es-csa": Reference(es_csa),
+}
 
 
 def unpack(payload: bytes, K: int) -> Iterator[bool]:

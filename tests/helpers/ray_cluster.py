@@ -60,13 +60,12 @@ def load(worker: int) -> tuple[Vector, Vector]:
 
 #: Every method once, over all kinds of objectives and data.
 PROBLEMS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
+    **{name: ("lr", (X, Y), {}) for name in desopt.METHODS},
     "es": (least_squares, (X, Y), {"step_size": 0.03}),
     "des": ("lr", (X, Y), {"max_evaluations": 4 * 36 - 10}),  # the last round is shortened
     "des-mg": ("nsvm", (CSR, Y), {}),
     "des-mr": (least_squares, load, {}),
-    "fed-zo-gd": ("lr", (X, Y), {}),
     "fed-zo-sgd": ("lr", [(CSR[w::4], Y[w::4]) for w in range(4)], {"participation": 0.5}),
-    "zo-signsgd": ("lr", (X, Y), {}),
     "es-csa": (least_squares, (X, Y), {}),
 }
 

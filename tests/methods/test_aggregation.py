@@ -32,7 +32,7 @@ SETTINGS: dict[str, Any] = {
     "workers": WORKERS, "rounds": 4, "iterations": 20, "batch_size": 8, "seed": 3,
     "engine": "serial", "progress": False,
 }  # fmt: skip
-AVERAGING = ("des", "des-mg", "des-mr", "fed-zo-gd", "fed-zo-sgd")
+AVERAGING = [name for name, method in desopt.METHODS.items() if method.aggregates]
 ROBUST = ("median", "trimmed-mean")
 
 

@@ -14,10 +14,11 @@ from test_oracle import K, M, T, dealt, distance, made_up, package, reference, t
 import desopt
 from desopt.contract.payload import Layout
 from desopt.contract.types import Answer, Task
+from desopt.methods import make
 from desopt.methods.base import BaseAlgorithm
 from desopt.methods.des import DESState
 from desopt.run import journal as journals
-from desopt.run.stopping import Status
+from desopt.run.history import Status
 
 Floats = NDArray[np.float64]
 
@@ -40,13 +41,13 @@ def run(budget: int | None, fun: Any = "lr", **options: Any) -> desopt.Result:
 
 
 def asked(method: str) -> int:
-    return 1 if method == "es" else 3
+    return 1 if desopt.METHODS[method].single_worker else 3
 
 
 def cost(method: str) -> tuple[int, int]:
     """(least, most) values of a worker's round: K = 10, lambda = 9, mu = 4."""
-    two_point = dict.fromkeys(("fed-zo-gd", "fed-zo-sgd", "zo-signsgd"), (2, 10))
-    return ({"es-csa": (5, 9)} | two_point).get(method, (2, 11))
+    declared = make(method, {"iterations": 10, "population": 9}).cost
+    return declared.least, declared.most
 
 
 def assert_same(one: desopt.Result, other: desopt.Result) -> None:
@@ -122,10 +123,9 @@ def test_same_bits_on_every_engine(method: str, fun: Any, tmp_path: Path) -> Non
 def test_oracle(method: str) -> None:
     """The last of the T rounds has 7 iterations, estimates or members (of more)."""
     problem, x0, last = dealt("lr", *made_up("dense")), np.zeros(12), 7
-    values = {"es-csa": 11, "es": K + 1, **dict.fromkeys(("des", "des-mg", "des-mr"), K + 1)}
-    ended = {"es-csa": last}.get(method, last + 1 if method in values else 2 * last)
-    workers = 1 if method == "es" else M
-    budget = workers * ((T - 1) * values.get(method, K) + ended)
+    entry, algorithm = desopt.METHODS[method], make(method, {"iterations": K, "population": 11})
+    ended = 2 * last if entry.pairs else last + (algorithm.layout.bits > 0)
+    budget = (1 if entry.single_worker else M) * ((T - 1) * algorithm.cost.most + ended)
     x, _ = reference(method, problem, x0, last=last)
     whole, _ = reference(method, problem, x0)
     assert distance(whole, x) > 1e-4
@@ -140,7 +140,7 @@ def test_resume_with_the_same_and_with_a_larger_budget(
     method: str, participation: float, tmp_path: Path
 ) -> None:
     path, options = tmp_path / "j", {"method": method, "participation": participation}
-    workers = 1 if participation < 1 or method == "es" else 3
+    workers = 1 if participation < 1 else asked(method)
     most = cost(method)[1]
     budget = workers * (3 * most - 2)
     result = run(budget, journal=path, **options)
@@ -200,7 +200,8 @@ class Own(BaseAlgorithm):
 
 
 def test_a_method_without_cost() -> None:
-    result = run(50, method=Own(name="own"))
+    own = Own(name="own", iterations=10, step_size=0.2)
+    result = run(50, method=own, population=None)
     assert (result.nit, result.nfev) == (3, 63)
 
 

@@ -2,7 +2,7 @@
 
 Tolerances are relative to max(1, |x|). 1e-12 is for the order in which numbers are added; it
 holds wherever values of f are only compared. The two Fed-ZO methods divide differences of
-values by 2 mu, which makes rounding of the values visible in x: see ``fed_zo_tolerance``.
+values by 2 mu, which makes rounding of the values visible in x: see ``slope_tolerance``.
 """
 
 import functools
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 import desopt
+from desopt import LOSSES, METHODS
 from desopt.data import partition
 from desopt.run import journal
 
@@ -26,9 +27,9 @@ Vector = NDArray[np.float64]
 EXACT = 1e-12
 T, M, K, B = 4, 3, 20, 30
 LAM = 1e-6
-SAMPLER_OF = {"des": "gaussian", "des-mg": "mixture-gaussian", "des-mr": "mixture-rademacher"}
-# Such that a good part of the steps is accepted and the zeroth-order methods do not diverge.
-STEP = {"fed-zo-gd": 0.1, "fed-zo-sgd": 0.05, "zo-signsgd": 0.02}
+WITH_MOMENTUM = [name for name, method in METHODS.items() if "momentum" in method.settings]
+SPARSE = [name for name, method in METHODS.items() if method.sampler and not method.sampler.dense]
+PAIRS = [name for name, method in METHODS.items() if method.pairs]
 
 
 class Problem(NamedTuple):
@@ -40,6 +41,11 @@ class Problem(NamedTuple):
     whole: oracle.Shard
     lam: float = LAM
     seed: int = 5
+    value: oracle.Loss | None = None
+
+    def loss_in_numpy(self) -> oracle.Loss:
+        """The oracle's loss, or the one that the test brings along."""
+        return self.value or oracle.loss_of(self.loss, self.lam)
 
 
 def dealt(loss: str, X: Any, y: Vector, lam: float = LAM, seed: int = 5) -> Problem:
@@ -60,7 +66,7 @@ def made_up(layout: str, n: int = 12, rows: int = 200, density: float = 1 / 3) -
 
 def fun_of(problem: Problem) -> Callable[[Vector, oracle.Shard], float]:
     """The oracle's own loss as a user's function."""
-    loss = oracle.loss_of(problem.loss, problem.lam)
+    loss = problem.loss_in_numpy()
     return lambda x, batch: loss(x, *batch)
 
 
@@ -68,35 +74,25 @@ def package(method: str, problem: Problem, x0: Vector, *, fun: Any = None, **opt
     """Run the package; the objective is the built-in one unless ``fun`` is given."""
     settings: dict[str, Any] = {
         "workers": M, "rounds": T, "iterations": K, "batch_size": B, "momentum": 0.5,
-        "step_size": STEP.get(method, 0.5), "regularization": problem.lam, "seed": problem.seed,
-        "engine": "serial", "progress": False,
+        "step_size": oracle.ORACLE[method].alpha, "regularization": problem.lam,
+        "seed": problem.seed, "engine": "serial", "progress": False,
     }  # fmt: skip
     objective = problem.loss if fun is None else fun
     return desopt.minimize(objective, x0, problem.data, method=method, **settings | options)
 
 
+def settings_of(method: str, problem: Problem) -> oracle.Settings:
+    """The oracle's settings, as those of ``package``."""
+    return oracle.Settings(K, B, T, oracle.ORACLE[method].alpha, problem.seed)
+
+
 def reference(
     method: str, problem: Problem, x0: Vector, **change: Any
-) -> tuple[Vector, list[NDArray[np.bool_]] | None]:
+) -> tuple[Vector, oracle.Decisions | None]:
     """Run the oracle; accept decisions only where the method has them."""
-    loss = oracle.loss_of(problem.loss, problem.lam)
-    common: dict[str, Any] = {
-        "K": K, "T": T, "alpha": STEP.get(method, 0.5), "seed": problem.seed,
-    }  # fmt: skip
-    if method == "es":
-        return oracle.es(loss, problem.whole, x0, **common | change)
-    common["b"] = B
-    if method in SAMPLER_OF:
-        common |= {"beta": 0.5, "sampler": SAMPLER_OF[method]}
-        return oracle.des(loss, problem.shards, x0, **common | change)
-    if method == "es-csa":
-        return oracle.es_csa(loss, problem.shards, x0, **common | change), None
-    run = {
-        "fed-zo-gd": oracle.fed_zo_gd,
-        "fed-zo-sgd": oracle.fed_zo_sgd,
-        "zo-signsgd": oracle.zo_signsgd,
-    }[method]
-    return run(loss, problem.shards, x0, **{"mu": 1e-6} | common | change), None
+    shards = [problem.whole] if METHODS[method].single_worker else problem.shards
+    settings = settings_of(method, problem)._replace(**change)
+    return oracle.ORACLE[method].run(problem.loss_in_numpy(), shards, x0, settings)
 
 
 def decisions(path: Path, workers: int) -> list[NDArray[np.bool_]]:
@@ -112,8 +108,8 @@ def distance(x: Vector, expected: Vector) -> float:
     return float(np.max(np.abs(x - expected) / np.maximum(1.0, np.abs(expected))))
 
 
-def fed_zo_tolerance(method: str, problem: Problem, x: Vector, mu: float) -> float:
-    """How far two right implementations of Fed-ZO are apart.
+def slope_tolerance(method: str, problem: Problem, x: Vector) -> float:
+    """The distance of two right implementations of a method that divides by 2 mu.
 
     A mean of b values of F, each of an inner product of z terms, is made with some b + z + 10
     roundings of relative size up to u = 2^-53 (10 for exp, log and tanh). They have random
@@ -126,18 +122,20 @@ def fed_zo_tolerance(method: str, problem: Problem, x: Vector, mu: float) -> flo
     """
     X = problem.whole[0]
     z = int(np.diff(X.indptr).max()) if sparse.issparse(X) else X.shape[1]
-    largest = 1.0 + float(np.abs(X @ x).max())  # of all three losses
-    slope = 2.0**-53 * largest * math.sqrt(B + z + 10) / mu
-    power = 2 if method == "fed-zo-gd" else 1  # squares of 1 / (k + 1) and 1 / sqrt(k + 1)
-    squares = sum((k + 1) ** -power / (t + 1) for k in range(K // 2) for t in range(T))
-    return 5 * 6.8 * slope * STEP[method] * math.sqrt(squares)
+    margins = np.abs(X @ x)
+    largest = 1.0 + float(oracle.margin_loss(problem.loss, -margins).max())
+    run, step = settings_of(method, problem), oracle.ORACLE[method].slope_step
+    assert step is not None
+    slope = 2.0**-53 * largest * math.sqrt(B + z + 10) / run.mu
+    squares = sum(step(run, t, k) ** 2 for k in range(K // 2) for t in range(T))
+    return 5 * 6.8 * slope * math.sqrt(squares)
 
 
 def tolerance(method: str, problem: Problem, x: Vector) -> float:
-    if not method.startswith("fed-zo"):
+    if oracle.ORACLE[method].slope_step is None:
         return EXACT
-    limit = fed_zo_tolerance(method, problem, x, mu=1e-6)
-    assert EXACT < limit < 1e-7  # else the comparison would say little
+    limit = slope_tolerance(method, problem, x)
+    assert EXACT < limit < 1e-6  # else the comparison would say little
     return limit
 
 
@@ -153,47 +151,49 @@ def compare(method: str, problem: Problem, x0: Vector, path: Path, *, fun: Any =
         assert 0 < np.mean(masks) < 1
     assert np.max(np.abs(x - x0)) > 1e-3  # something happened
     assert distance(result.x, x) <= tolerance(method, problem, x)
-    value = oracle.loss_of(problem.loss, problem.lam)(result.x, *problem.whole)
+    value = problem.loss_in_numpy()(result.x, *problem.whole)
     assert result.fun == pytest.approx(value, rel=1e-12, nan_ok=True)
+
+
+def test_the_oracle_has_every_method_and_every_loss() -> None:
+    assert oracle.ORACLE.keys() == METHODS.keys()
+    assert oracle.LOSSES.keys() == LOSSES.keys()
 
 
 # --- made-up data ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("layout", ["dense", "csr"])
-@pytest.mark.parametrize("loss", oracle.LOSSES)
-@pytest.mark.parametrize("method", desopt.METHODS)
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("method", METHODS)
 def test_built_in_losses(method: str, loss: str, layout: str, tmp_path: Path) -> None:
     compare(method, dealt(loss, *made_up(layout)), np.zeros(12), tmp_path)
 
 
 @pytest.mark.parametrize("layout", ["dense", "csr"])
-@pytest.mark.parametrize("loss", oracle.LOSSES)
-@pytest.mark.parametrize("method", desopt.METHODS)
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("method", METHODS)
 def test_python_callable(method: str, loss: str, layout: str, tmp_path: Path) -> None:
     problem = dealt(loss, *made_up(layout))
     compare(method, problem, np.linspace(-1, 1, 12), tmp_path, fun=fun_of(problem))
 
 
-def with_holes(x: Vector, X: Any, y: Vector, lam: float) -> float:
+def with_holes(x: Vector, X: Any, y: Vector) -> float:
     """Logistic regression without a value at 0 and in slices of the space."""
     slices = {1: math.nan, 4: math.inf, 7: -math.inf}
     hole = math.nan if not x.any() else slices.get(int(abs(x[3]) * 200) % 10)
-    return oracle.lr(x, X, y, lam) if hole is None else hole
+    return oracle.loss_of("lr", LAM)(x, X, y) if hole is None else hole
 
 
 @pytest.mark.filterwarnings("ignore:fun returned NaN or infinity")
-@pytest.mark.parametrize("method", desopt.METHODS)
-def test_values_that_are_not_finite(
-    method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("method", METHODS)
+def test_values_that_are_not_finite(method: str, tmp_path: Path) -> None:
     """Also where a round begins at such a point: the first finite value is its parent's."""
-    monkeypatch.setitem(oracle.LOSSES, "holes", with_holes)
-    problem = dealt("holes", *made_up("dense"))
+    problem = dealt("lr", *made_up("dense"))._replace(value=with_holes)
     compare(method, problem, np.zeros(12), tmp_path, fun=fun_of(problem))
 
 
-@pytest.mark.parametrize("method", [name for name in desopt.METHODS if name != "es"])
+@pytest.mark.parametrize("method", [name for name in METHODS if not METHODS[name].single_worker])
 def test_unequal_shards(method: str, tmp_path: Path) -> None:
     """Ready-made shards are used as they are; each worker counts the same in the mean."""
     X, y = made_up("csr")
@@ -202,9 +202,9 @@ def test_unequal_shards(method: str, tmp_path: Path) -> None:
     compare(method, Problem("lr", shards, shards, (X, y)), np.zeros(12), tmp_path)
 
 
-@pytest.mark.parametrize("method", ["fed-zo-gd", "fed-zo-sgd", "zo-signsgd"])
+@pytest.mark.parametrize("method", PAIRS)
 @pytest.mark.parametrize("layout", ["dense", "csr"])
-@pytest.mark.parametrize("loss", ["lr", "nsvm"])
+@pytest.mark.parametrize("loss", LOSSES)
 def test_zeroth_order_methods_with_a_wide_radius(method: str, loss: str, layout: str) -> None:
     """With mu = 0.3 rounding is not amplified, and 1e-12 holds for Fed-ZO too."""
     problem, x0 = dealt(loss, *made_up(layout)), np.linspace(-1, 1, 12)
@@ -214,13 +214,13 @@ def test_zeroth_order_methods_with_a_wide_radius(method: str, loss: str, layout:
         assert distance(result.x, x) <= EXACT
 
 
-@pytest.mark.parametrize("method", SAMPLER_OF)
+@pytest.mark.parametrize("method", WITH_MOMENTUM)
 def test_large_penalty(method: str, tmp_path: Path) -> None:
     compare(method, dealt("lsvm", *made_up("csr"), lam=0.1), np.zeros(12), tmp_path)
 
 
-@pytest.mark.parametrize("method", ["des-mg", "des-mr"])
-@pytest.mark.parametrize("loss", oracle.LOSSES)
+@pytest.mark.parametrize("method", SPARSE)
+@pytest.mark.parametrize("loss", LOSSES)
 def test_ties_are_accepted(method: str, loss: str, tmp_path: Path) -> None:
     """Without a penalty, steps in columns that a minibatch does not have leave f as it was."""
     problem, x0 = dealt(loss, *made_up("csr", n=300, density=0.005), lam=0.0), np.zeros(300)
@@ -230,13 +230,12 @@ def test_ties_are_accepted(method: str, loss: str, tmp_path: Path) -> None:
         values.append(oracle.loss_of(loss, 0.0)(x, X, y))
         return values[-1]
 
-    oracle.des(recorded, problem.shards, x0, sampler=SAMPLER_OF[method], K=K, b=B, T=T,
-               alpha=0.5, beta=0.5, seed=problem.seed)  # fmt: skip
+    reference(method, problem._replace(value=recorded), x0)
     assert sum(new == old for new, old in zip(values[::2], values[1::2], strict=True)) > 10
     compare(method, problem, x0, tmp_path)
 
 
-@pytest.mark.parametrize("method", ["des-mg", "des-mr"])
+@pytest.mark.parametrize("method", SPARSE)
 @pytest.mark.parametrize(("n", "size"), [(1, 3), (2, 8), (12, 1), (12, 20)])
 def test_coordinates_drawn_again_add_up(method: str, n: int, size: int) -> None:
     problem, x0 = dealt("lr", *made_up("dense", n=n)), np.full(n, 0.5)
@@ -245,7 +244,7 @@ def test_coordinates_drawn_again_add_up(method: str, n: int, size: int) -> None:
         assert distance(package(method, problem, x0, fun=fun, mixture=size).x, x) <= EXACT
 
 
-@pytest.mark.parametrize("method", SAMPLER_OF)
+@pytest.mark.parametrize("method", WITH_MOMENTUM)
 @pytest.mark.parametrize("momentum", [0.0, 0.25])
 def test_momentum(method: str, momentum: float) -> None:
     problem, x0 = dealt("nsvm", *made_up("csr")), np.zeros(12)
@@ -256,7 +255,7 @@ def test_momentum(method: str, momentum: float) -> None:
 
 
 @pytest.mark.parametrize("seed", [0, 2**32 + 1, 2**64 - 1])
-@pytest.mark.parametrize("method", desopt.METHODS)
+@pytest.mark.parametrize("method", METHODS)
 def test_seeds(method: str, seed: int, tmp_path: Path) -> None:
     compare(method, dealt("lr", *made_up("dense"), seed=seed), np.zeros(12), tmp_path)
 
@@ -273,7 +272,7 @@ def test_labels_are_brought_to_signs(labels: tuple[Any, Any]) -> None:
 
 
 @pytest.mark.parametrize("layout", ["dense", "csr"])
-@pytest.mark.parametrize("loss", oracle.LOSSES)
+@pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("scale", [1.0, 1e4, 1e6])
 def test_values_at_large_margins(loss: str, layout: str, scale: float) -> None:
     problem, x0 = dealt(loss, *made_up(layout)), scale * np.linspace(-1, 1, 12)
@@ -299,8 +298,8 @@ real = functools.cache(real_sets.read)
 
 
 @pytest.mark.parametrize("layout", ["dense", "csr"])
-@pytest.mark.parametrize("loss", oracle.LOSSES)
-@pytest.mark.parametrize("method", desopt.METHODS)
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("name", ["cancer", *real_sets.there("heart_scale")])
 def test_small_sets(name: str, method: str, loss: str, layout: str, tmp_path: Path) -> None:
     X, y = real(name)
@@ -308,7 +307,7 @@ def test_small_sets(name: str, method: str, loss: str, layout: str, tmp_path: Pa
     compare(method, problem, np.zeros(X.shape[1]), tmp_path)
 
 
-@pytest.mark.parametrize("method", desopt.METHODS)
+@pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize(
     "name", ["digits", "text", *real_sets.there("a9a", "rcv1_sample.bz2")]
 )  # fmt: skip

@@ -1,6 +1,7 @@
 """Compiled searches of linear models against searches driven by plain values."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -209,7 +210,7 @@ def test_drawn_data(name: str) -> None:
     loss = oracle.loss_of("lr", 1e-6)
     model, python = LinearModel("lr"), PythonObjective(lambda x, batch: loss(x, *batch))
     algorithm = make(name, iterations=10, radius=0.1)
-    task = Task(2, np.linspace(-1, 1, 6), (0.5,) if name == "es-csa" else ())
+    task = replace(algorithm.plan(algorithm.init(np.linspace(-1, 1, 6))), round=2)
     found, expected = (
         algorithm.work(task, WorkerData(objective, Draw(draw), 7, 1, 20), 1)
         for objective in (model, python)
@@ -276,9 +277,9 @@ def test_x_may_be_read_only_and_not_contiguous() -> None:
     spread.flags.writeable = False
     for name in METHODS:
         algorithm = make(name)
-        scalars = (0.5,) if name == "es-csa" else ()
-        one = algorithm.work(Task(3, pair.x, scalars), pair.compiled, 2)
-        other = algorithm.work(Task(3, spread[::2], scalars), pair.compiled, 2)
+        task = replace(algorithm.plan(algorithm.init(pair.x)), round=3)
+        one = algorithm.work(task, pair.compiled, 2)
+        other = algorithm.work(replace(task, x=spread[::2]), pair.compiled, 2)
         assert bits(one) == bits(other)
 
 

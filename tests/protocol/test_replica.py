@@ -135,7 +135,7 @@ def lossy(job: Job, seed: int, mishaps: bool = True, **options: Any) -> Lossy:
     return Lossy(job, server, description, random.Random(seed), mishaps)
 
 
-@pytest.mark.parametrize("method", [name for name in METHODS if name != "es"])
+@pytest.mark.parametrize("method", [name for name in METHODS if not METHODS[name].single_worker])
 @pytest.mark.parametrize("seed", range(3))
 def test_same_bits_as_serial_over_a_bad_network(method: str, seed: int) -> None:
     network = lossy(make_job(method), seed)
@@ -276,7 +276,7 @@ def test_an_answer_belongs_to_its_task_even_if_the_replica_has_moved_on() -> Non
     replica.follow(server.message_for("b"))
     data = replica.answer(old, slow)
     assert data[4:8] == bytes(4)
-    assert data[16:24] == wire.digest_of(old)
+    assert data[16:24] == wire.task_digest(old)
     assert server.receive("b", data) is None
     assert server.refused[Reason.LATE] == 1
 

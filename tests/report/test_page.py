@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from helpers.fake_results import curves, sweep, write
 
-from desopt.report.select import read_study
+from desopt.report.results import read_results
 from desopt.report.write import write as write_report
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
@@ -45,7 +45,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> str:
     betas = {0.0: 1.0, 0.4: 0.0, 0.8: 5.0}
     both = curves(("ijcnn1", "susy-like"), runs=2, luck=0.05)
     write(folder, {"curves": both, "alpha": both, "momentum": sweep("momentum", betas)})
-    written = write_report(read_study(folder), folder / "report", ["html"], lambda *_: None)
+    written = write_report(read_results(folder), folder / "report", ["html"], lambda *_: None)
     return written.paths[0].as_uri()
 
 
@@ -59,7 +59,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> str:
     )  # fmt: skip
     every = curves(names, ends={"des": 0.0, "des-mr": 1.0})
     write(folder, {"alpha": every, "curves": every, names[0]: every})
-    written = write_report(read_study(folder), folder / "report", ["html"], lambda *_: None)
+    written = write_report(read_results(folder), folder / "report", ["html"], lambda *_: None)
     return written.paths[0].as_uri()
 
 
@@ -67,7 +67,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> str:
 def single(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("single")
     write(folder, {"mine": curves(ends={"des": 0.0}, steps=(1.0,))[:1]})
-    written = write_report(read_study(folder), folder / "report", ["html"], lambda *_: None)
+    written = write_report(read_results(folder), folder / "report", ["html"], lambda *_: None)
     return written.paths[0].as_uri()
 
 
@@ -117,8 +117,8 @@ def test_it_draws_and_asks_nobody(browser: Any, address: str) -> None:
     ("control", "value"),
     [
         ("Problem", "nsvm"), ("Data set", "susy-like"), ("Step size", "10"), ("part", "test"),
-        ("measure", "error"), ("axis", "evaluations"), ("axis", "bytes"), ("axis", "seconds"),
-        ("logs", "x"), ("logs", "y"), ("Study", "2"),
+        ("measure", "error"), ("cost", "evaluations"), ("cost", "upload"), ("cost", "bytes"),
+        ("cost", "seconds"), ("logs", "x"), ("logs", "y"), ("Experiment", "2"),
     ],
 )  # fmt: skip
 def test_every_switch_changes_the_curves(

@@ -16,7 +16,7 @@ COSTS = np.array([[2.0, 4.0, INF], [3.0, 3.0, 9.0], [INF, 5.0, 10.0], [INF, INF,
 
 
 def test_a_table_computed_by_hand() -> None:
-    ratios = profiles.ratios(COSTS)
+    ratios = profiles.cost_ratios(COSTS)
     assert ratios.tolist() == [[1, 2, INF], [1, 1, 3], [INF, 1, 2], [INF, INF, INF]]
     stairs = [tuple(map(np.ndarray.tolist, profiles.staircase(r))) for r in ratios.T]
     assert stairs == [([1], [0.5]), ([1, 2], [0.5, 0.75]), ([2, 3], [0.25, 0.5])]
@@ -67,7 +67,7 @@ def test_the_same_as_perfprof(rows: list[list[float]]) -> None:
     plt.switch_backend("agg")
     costs = np.array([[7.0, 7.0, 7.0], *rows])  # it wants something solved
     _, lines = theirs.perfprof(costs, ["-", "-", "-"])
-    for ratio, line in zip(profiles.ratios(costs).T, lines, strict=True):
+    for ratio, line in zip(profiles.cost_ratios(costs).T, lines, strict=True):
         tau, rho = line[0].get_data()
         assert [profiles.share(ratio, t * (1 + 1e-12)) for t in tau] == pytest.approx(rho.tolist())
     plt.close("all")

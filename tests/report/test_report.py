@@ -1,28 +1,25 @@
 """The report: what is read, the figures, the tables, the page, the command."""
 
-import base64
-import hashlib
 import json
 import math
-import os
 import re
 import subprocess
 import sys
-import unicodedata
 import xml.etree.ElementTree as ET
-from html.parser import HTMLParser
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.fake_results import ENDS, case, curves, outcome, sweep, write
+from helpers.fake_results import ENDS, case, curves, one_item, outcome, sweep, write
 from scipy.stats import spearmanr
 
 from desopt.cli.app import main
-from desopt.report import claims, drawing, figures, packing, page, select, tables, verdicts
+from desopt.data.catalogue import CATALOGUE
+from desopt.report import claims, drawing, figures, names, page, page_data, tables, verdicts
+from desopt.report import results as medians
 from desopt.report import write as writing
-from desopt.report.select import Study, read_study, summarise
-from desopt.studies import files
+from desopt.report.results import Results, read_results, summarise
 from desopt.studies.store import Store
 
 COMMAND = [sys.executable, "-c", "from desopt.cli.app import main; main()"]
@@ -30,7 +27,7 @@ SETS = ("ijcnn1", "rcv1-like", "news20")
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three data sets, all items, and a case that failed with markup in its message."""
     every = curves(SETS, runs=2, luck=0.03)
     broken = outcome(case(method="des", run=9), status="failed", message="</script><b>", curve={})
@@ -40,27 +37,23 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "curves": [*every, broken], "alpha": every,
         "momentum": sweep("momentum", betas), "batch": sweep("batch_size", batches),
     }  # fmt: skip
-    return write(tmp_path_factory.mktemp("results"), items)
+    return write(tmp_path_factory.mktemp("folder"), items)
 
 
 @pytest.fixture(scope="module")
-def study(results: Path) -> Study:
-    return read_study(results)
-
-
-def one_item(name: str, outcomes: list) -> Study:  # type: ignore[type-arg]
-    return Study({name: summarise(outcomes)}, outcomes, (), {})
+def results(folder: Path) -> Results:
+    return read_results(folder)
 
 
 # What is read.
 
 
-def test_reading_gives_back_what_was_written(results: Path, study: Study) -> None:
-    assert list(study.items) == ["curves", "alpha", "momentum", "batch"]
-    assert len(study.item("curves")) == 3 * 3 * 7 * 3
-    with Store.open(results) as store:
+def test_reading_gives_back_what_was_written(folder: Path, results: Results) -> None:
+    assert list(results.items) == ["curves", "alpha", "momentum", "batch"]
+    assert len(results.item("curves")) == 3 * 3 * 7 * 3
+    with Store.open(folder) as store:
         runs = [o for o in store.read("curves") if o.case.label.startswith("news20 nsvm es-csa")]
-    found = next(s for s in study.item("curves") if s.case == runs[0].case)
+    found = next(s for s in results.item("curves") if s.case == runs[0].case)
     assert found.runs == 2
     middle = np.median([r.curve["train_loss"] for r in runs[:2]], axis=0)
     np.testing.assert_allclose(found.median("train_loss"), middle)
@@ -71,12 +64,12 @@ def test_reading_gives_back_what_was_written(results: Path, study: Study) -> Non
 
 def test_quartiles_count_a_run_without_a_value_as_the_worst() -> None:
     rows = np.array([[1.0, 1.0], [2.0, math.nan], [3.0, math.nan], [4.0, 4.0], [5.0, math.nan]])
-    low, middle, high = select.quartiles(rows)
+    low, middle, high = medians.quartiles(rows)
     assert (low[0], middle[0], high[0]) == (2, 3, 4)
     assert (low[1], middle[1], high[1]) == (4, math.inf, math.inf)
     plain = np.random.default_rng(0).standard_normal((8, 3))
     np.testing.assert_allclose(
-        select.quartiles(plain), np.quantile(plain, (0.25, 0.5, 0.75), axis=0)
+        medians.quartiles(plain), np.quantile(plain, (0.25, 0.5, 0.75), axis=0)
     )
 
 
@@ -88,7 +81,7 @@ def test_runs_of_different_length_share_their_common_points() -> None:
 
 
 def test_the_best_step_is_chosen_by_the_final_training_loss() -> None:
-    best = select.best_steps(summarise(curves(runs=2)))
+    best = medians.best_steps(summarise(curves(runs=2)))
     assert len(best) == 3 * 7
     assert {s.case.step_size for s in best} == {1.0}
     lost = [
@@ -97,7 +90,7 @@ def test_the_best_step_is_chosen_by_the_final_training_loss() -> None:
         else o
         for o in curves(ends={"des": 0.0})
     ]
-    assert {s.case.step_size for s in select.best_steps(summarise(lost))} == {0.1}
+    assert {s.case.step_size for s in medians.best_steps(summarise(lost))} == {0.1}
 
 
 def test_what_varies_is_found_and_what_follows_from_the_data_is_not() -> None:
@@ -107,15 +100,15 @@ def test_what_varies_is_found_and_what_follows_from_the_data_is_not() -> None:
         for m, l in (("des", 1), ("des-mr", 8))
         for w in (5, 10)
     ]
-    assert select.varying(summarise(own)) == ("method", "workers")
-    assert select.varying(summarise([outcome(case())])) == ()
+    assert medians.varying(summarise(own)) == ("method", "workers")
+    assert medians.varying(summarise([outcome(case())])) == ()
 
 
 # Figures.
 
 
-def test_the_papers_arrangement(study: Study) -> None:
-    plans = [plan.name for plan in figures.planned(study)]
+def test_the_papers_arrangement(results: Results) -> None:
+    plans = [plan.name for plan in figures.planned(results)]
     assert plans == [
         *(f"{a}-{b}" for b, *rows in (
             ("training-loss", "figure-1", "figure-2", "further-1"),
@@ -130,6 +123,21 @@ def test_the_papers_arrangement(study: Study) -> None:
     assert rows == [["rcv1", "susy-like"], ["ijcnn1", "covtype"], ["a9a", "rcv1-like"]]
 
 
+def test_a_figure_takes_the_papers_data_sets_or_their_twins() -> None:
+    slots = [name for row in names.ROWS for name in row]
+    assert set(slots) == {name for name, known in CATALOGUE.items() if known.in_paper}
+    for data in ("SUSY", "susy-like"):
+        every = one_item("curves", curves([data]))
+        both = replace(every, items={**every.items, "alpha": every.item("curves")})
+        plans = {plan.name: plan for plan in figures.planned(both)}
+        assert f"figure-4-step-size-{data}" in plans
+        titles = [axes.get_title() for axes in plans["figure-1-training-loss"].make().axes]
+        assert titles == [
+            f"{p}, {names.data(data, data != 'SUSY')}" for p in ("LR", "NSVM", "LSVM")
+        ]
+        assert not any(name.startswith("further") for name in plans)
+
+
 def test_a_figure_is_the_same_file_twice(tmp_path: Path) -> None:
     (plan,) = figures.planned(one_item("mine", [outcome(case())]))
     made = [figures.save(plan, tmp_path / name, ["svg", "pdf"]) for name in "ab"]
@@ -141,8 +149,8 @@ def test_a_figure_is_the_same_file_twice(tmp_path: Path) -> None:
     assert b"/FontFile2" in pdf.read_bytes()  # embedded
 
 
-def test_panels_are_readable_in_grey_and_mark_generated_data(study: Study) -> None:
-    panels = [axes for axes in figures.planned(study)[0].make().axes if axes.get_title()]
+def test_panels_are_readable_in_grey_and_mark_generated_data(results: Results) -> None:
+    panels = [axes for axes in figures.planned(results)[0].make().axes if axes.get_title()]
     assert [axes.get_title() for axes in panels] == [
         f"{p}, rcv1-like (generated)" for p in ("LR", "NSVM", "LSVM")
     ]
@@ -152,8 +160,8 @@ def test_panels_are_readable_in_grey_and_mark_generated_data(study: Study) -> No
     assert panels[0].get_yscale() == "log"
 
 
-def test_a_profile_is_drawn_as_computed(study: Study) -> None:
-    plan = next(p for p in figures.planned(study) if p.name == "figure-5-profile-momentum")
+def test_a_profile_is_drawn_as_computed(results: Results) -> None:
+    plan = next(p for p in figures.planned(results) if p.name == "figure-5-profile-momentum")
     low, high = plan.make().axes
     assert [axes.get_title() for axes in (low, high)] == [
         r"$\delta = 0.05$, 3 instances", r"$\delta = 0.001$, 3 instances",
@@ -176,29 +184,25 @@ def test_what_diverges_does_not_spoil_the_panel(tmp_path: Path) -> None:
 # The page.
 
 
-def unpacked(packed: list[int | None]) -> list[float]:
-    total, found = 0, []
-    for step in packed[1:]:
-        total += step or 0
-        found.append(math.nan if step is None else total / 10.0 ** (packed[0] or 0))
-    return found
+def test_numbers_have_five_digits() -> None:
+    values = np.array([0.693147, 4e6, math.inf, math.nan, 1.829999e-7, 0.0])
+    assert page_data.numbers(values) == (0.69315, 4_000_000, None, None, 1.83e-7, 0)
+    assert json.dumps(page_data.numbers(np.array([0.0, 1e6, 2.5]))) == "[0, 1000000, 2.5]"
 
 
-def test_packing_keeps_five_digits() -> None:
-    values = np.array([0.693147, 0.51234567, math.inf, 0.1829999, 0.1830001])
-    np.testing.assert_allclose(
-        unpacked(packing.steps(values)), np.where(np.isinf(values), math.nan, values), atol=5.1e-6
-    )
-    assert unpacked(packing.steps(np.array([0.0, 4e6, 8e6]))) == [0, 4e6, 8e6]
-    assert unpacked(packing.steps(np.zeros(2))) == [0, 0]
-    median, below, above = packing.band((values - 0.01, values, values + 0.002))
-    assert (below[0], above[0], below[2]) == (1000, 200, None)
-    assert median == packing.steps(values)
+def test_the_page_has_the_curves_as_plain_numbers(results: Results) -> None:
+    data = json.loads(page._script(page_data.page_data(results)))
+    series = results.item("curves")[0]
+    found = data["series"][0]
+    assert (found["problem"], found["data"], found["step"]) == ("lr", "ijcnn1", 0.1)
+    np.testing.assert_allclose(data["columns"][found["x"]["rounds"]], series.x["rounds"])
+    for metric, band in found["y"].items():
+        np.testing.assert_allclose(band, series.y[metric], rtol=5.1e-5)
 
 
-def test_items_share_their_series(study: Study) -> None:
-    packed = packing.pack(study)
-    distinct = {s.case.id for series in study.items.values() for s in series}
+def test_items_share_their_series(results: Results) -> None:
+    packed = page_data.page_data(results)
+    distinct = {s.case.id for series in results.items.values() for s in series}
     assert len(packed["series"]) == len(distinct)
     members = {item["name"]: [m[0] for m in item["members"]] for item in packed["items"]}
     assert members["Methods"] == members["Step size"]
@@ -206,16 +210,16 @@ def test_items_share_their_series(study: Study) -> None:
     assert len(best) == 3 * 3 * 7
 
 
-def test_the_page_holds_the_numbers_and_lets_nothing_out(study: Study) -> None:
-    text = page.render(study, claims.judge(study), figures.planned(study), ["svg"])
-    assert text == page.render(study, claims.judge(study), figures.planned(study), ["svg"])
+def test_the_page_holds_the_numbers_and_lets_nothing_out(results: Results) -> None:
+    text = page.render(results, claims.judge(results), figures.planned(results), ["svg"])
+    assert text == page.render(results, claims.judge(results), figures.planned(results), ["svg"])
     assert text.count("</script>") == 2  # what a message says does not end ours
     assert "&lt;/script&gt;&lt;b&gt;" in text
     assert "{{" not in text
     assert not re.search(r"(src|href)=\"?(https?:)?//", text)
     data = json.loads(re.findall(r'id="data">(.*?)</script>', text, re.DOTALL)[0])
     assert data["data"]["rcv1-like"] == "rcv1-like (generated)"
-    for claim in claims.judge(study):
+    for claim in claims.judge(results):
         assert claim.text in text
         assert claim.verdict in text
     assert "desopt suite paper --scale small" in text
@@ -238,138 +242,15 @@ def test_script_safe_json() -> None:
 
 def test_a_single_case_and_an_own_study(tmp_path: Path) -> None:
     single = write(tmp_path / "one", {"mine": [outcome(case())]})
-    written = writing.write(read_study(single), tmp_path / "a", ["html", "svg"], lambda *_: None)
+    written = writing.write(read_results(single), tmp_path / "a", ["html", "svg"], lambda *_: None)
     assert [path.name for path in written.paths] == ["index.html", "mine-training-loss.svg"]
     assert written.claims == []
 
     own = [outcome(case(workers=w, run=r), end=0.2 + w / 100) for w in (2, 5) for r in (0, 1)]
-    packed = packing.pack(one_item("by/size", own))
+    packed = page_data.page_data(one_item("by/size", own))
     assert [v["label"] for v in packed["items"][0]["variants"]] == ["M = 2", "M = 5"]
     (plan,) = figures.planned(one_item("by/size", own))
     assert plan.name == "by-size-training-loss"
-
-
-# Names that were not meant for a page.
-
-HOSTILE = (
-    'x"><img src=x onerror="window.owned=1">.csv', "</script><script>window.owned=1</script>",
-    "--><svg onload=window.owned=1>", "../../up.csv", "a/b", "a\\b", "A/B", "a b", "$\\frac$",
-    "two\nlines", "\x1b[31mred\x07", "\u202eevil", "nul\0", "[/b][link=x]", "=1+1", "|`*_x_*`|",
-    "_hidden", "{{js}}", "{0}%s", "&amp;", "\u65e5", "n" * 10_000, "n" * 10_001, "a$b$c",
-    "__proto__", "[x]", "é", "e\u0301",
-)  # fmt: skip
-
-
-class Tags(HTMLParser):
-    """The elements of a page with their attributes, and the text between them."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.found: list[tuple[str, dict[str, str | None]]] = []
-        self.text = ""
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found.append((tag, dict(attrs)))
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
-
-
-@pytest.fixture(scope="module")
-def hostile() -> Study:
-    """Every name as a data set, as an item, and as what a case failed with."""
-    items = {
-        name: [outcome(case(data=name, method=m), origin=name, machine=name) for m in claims.DES]
-        for name in HOSTILE
-    }
-    every = [o for found in items.values() for o in found]
-    failed = [outcome(case(data=n, run=3), status="failed", message=n, curve={}) for n in HOSTILE]
-    series = {name: summarise(found) for name, found in items.items()}
-    paper = {name: summarise(curves(HOSTILE[:4])) for name in ("curves", "alpha")}
-    return Study({**paper, **series}, [*every, *failed], (), dict(zip(HOSTILE, HOSTILE)))  # noqa: B905
-
-
-def test_names_cannot_reach_the_page(hostile: Study) -> None:
-    plans = figures.planned(hostile)
-    text = page.render(hostile, claims.judge(hostile), plans, ["svg", "pdf"])
-    found = Tags(text)
-    scripts = [attributes for tag, attributes in found.found if tag == "script"]
-    assert scripts == [{"type": "application/json", "id": "data"}, {}]
-    assert not [tag for tag, _ in found.found if tag in ("svg", "iframe", "object", "base")]
-    for _, attributes in found.found:
-        assert not any(name.startswith("on") or name == "style" for name in attributes)
-        for name in ("src", "href"):
-            assert re.fullmatch(r"figures/[\w.%-]+|#\w+|data:,", attributes.get(name) or "#x")
-    assert not re.search(r"[^\n\x20-\x7e\xa0-\uffff]|\u202e", text)
-    assert "window.owned=1" in found.text  # shown as what it is
-    data = json.loads(re.findall(r'id="data">(.*?)</script>', text, re.DOTALL)[0])
-    assert set(HOSTILE) == set(data["data"])
-
-
-def test_the_page_allows_its_own_script_only(hostile: Study) -> None:
-    text = page.render(hostile, [], [], [])
-    policy = re.findall(r'Content-Security-Policy" content="(.*?)"', text)[0]
-    assert "unsafe" not in policy
-    for tag in ("style", "script"):
-        source = re.findall(rf"<{tag}>(.*?)</{tag}>", text, re.DOTALL)[0]
-        digest = base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()
-        assert f"{tag}-src 'sha256-{digest}'" in policy
-
-
-def test_figures_of_any_name(hostile: Study, tmp_path: Path) -> None:
-    plans = figures.planned(hostile)
-    folded = {unicodedata.normalize("NFKD", plan.name).casefold() for plan in plans}
-    assert len(folded) == len(plans) == len({plan.name for plan in plans})
-    assert all(re.fullmatch(r"\w[\w.-]*", plan.name) for plan in plans)
-    drawn = [name for name in HOSTILE if re.match(r"[$_\n\x1b\0\u65e5-]|n", name)]
-    (every,) = figures.planned(one_item("a/b", [outcome(case(data=name)) for name in drawn]))
-    (svg,) = figures.save(every, tmp_path, ["svg"])
-    assert list(tmp_path.iterdir()) == [svg]
-    tags = {e.tag.rpartition("}")[2] for e in ET.parse(svg).iter()}
-    assert tags.isdisjoint({"script", "image", "a", "foreignObject"})
-
-
-def test_dollars_in_a_title_are_dollars(hostile: Study) -> None:
-    own = [outcome(case(data="a$b$c"))]
-    (axes,) = figures.planned(one_item("mine", own))[0].make().axes
-    assert axes.get_title() == r"LR, a\$b\$c"
-
-
-def test_tables_and_claims_of_any_name(hostile: Study, tmp_path: Path) -> None:
-    table = tables.data_sets(hostile.outcomes)
-    lines = tables.write_latex(table, tmp_path).read_text().splitlines()
-    body = [line for line in lines if line.endswith(r"\\") and "data set &" not in line]
-    assert len(body) == len(HOSTILE) == len(lines) - 7
-    assert not any(line.startswith("[") for line in body)
-    assert tables._latex("[a]\n<|") == r"{[}a]\textbackslash{}n\textless{}\textbar{}"
-    cell = writing._markdown("|`*_x_*`| <b> [l](http://x) &amp;\n")
-    assert cell == (r"\|\`\*\_x\_\*\`\| &lt;b&gt; \[l\](http\://x) &amp;amp;" + "\\n")
-
-
-def test_names_cannot_steer_a_terminal(tmp_path: Path) -> None:
-    bad = "\x1b]0;owned\x07[/b][link=x]"
-    worse = [o for o in curves([bad, "b", "c"]) if o.case.method != "es-csa" or o.case.data != "b"]
-    folder = write(tmp_path / "r", {"curves": [*worse, *curves(["d"], ends=ENDS | {"des": 9.0})]})
-    arguments = ["report", folder, "--out", tmp_path / "out", "--format", "html"]
-    done = subprocess.run(
-        [*COMMAND, *map(str, arguments)], capture_output=True, text=True, timeout=120
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "\x1b" not in done.stdout
-    assert "[/b]" in done.stdout or "[link" in done.stdout
-
-
-def test_what_fails_leaves_the_former_file(tmp_path: Path) -> None:
-    path = tmp_path / "index.html"
-    files.write_text(path, "good")
-    old = tmp_path / ".index.html.1.part"
-    old.touch()
-    os.utime(old, (0, 0))  # left by a process that was killed
-    with pytest.raises(UnicodeEncodeError):
-        files.write_text(path, "bad\ud800")
-    assert path.read_text() == "good"
-    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_report_replaces_the_one_before(tmp_path: Path) -> None:
@@ -377,16 +258,16 @@ def test_a_report_replaces_the_one_before(tmp_path: Path) -> None:
     papers = {"curves": curves(SETS, ends={"des": 0.0})}
     mine = {"mine": [outcome(case())]}
     for folder, items, formats in (("a", papers, "html,tex"), ("b", mine, "html,tex,svg")):
-        study = read_study(write(tmp_path / folder, items))
-        writing.write(study, out, formats.split(","), lambda *_: None)
+        results = read_results(write(tmp_path / folder, items))
+        writing.write(results, out, formats.split(","), lambda *_: None)
         (out / "notes.tex").write_text("of my own")
     found = {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()}
     assert found == {
-        ".written", "index.html", "notes.tex", "table-1-data-sets.tex",
+        ".written", "index.html", "notes.tex", "table-data-sets.tex",
         "figures/mine-training-loss.svg",
     }  # fmt: skip
     (out / ".written").write_text("../a/results.sqlite\n/etc/x.tex\nnotes.tex\n")
-    writing.write(study, out, ["html", "tex"], lambda *_: None)
+    writing.write(results, out, ["html", "tex"], lambda *_: None)
     assert (tmp_path / "a" / "results.sqlite").exists()
     assert (out / "figures" / "mine-training-loss.svg").exists()  # not asked for, not touched
 
@@ -394,13 +275,13 @@ def test_a_report_replaces_the_one_before(tmp_path: Path) -> None:
 # Tables and claims.
 
 
-def test_tables(study: Study, tmp_path: Path) -> None:
-    sets, losses, errors = tables.tables(study)
+def test_tables(results: Results, tmp_path: Path) -> None:
+    sets, losses, errors = tables.tables(results)
     assert [row[0] for row in sets.rows] == ["rcv1-like (generated)", "ijcnn1", "news20"]
     assert sets.rows[1][1:6] == ["22", "50,000", "40,000", "10,000", "59.00%"]
     assert losses.header[1:4] == ("DES", "DES-mG", "DES-mR")
     assert losses.rows[0][0] == "rcv1-like (generated), LR"
-    best = {s.case.method: s for s in select.best_steps(study.item("curves"))
+    best = {s.case.method: s for s in medians.best_steps(results.item("curves"))
             if s.instance == ("lr", "rcv1-like")}  # fmt: skip
     assert losses.rows[0][1] == f"{best['des'].final():#.4g} (1)"
     assert len(losses.bold) == len(losses.rows) == 9
@@ -411,15 +292,15 @@ def test_tables(study: Study, tmp_path: Path) -> None:
     assert tables._latex("a_b & 50%") == r"a\_b \& 50\%"
 
 
-def test_settings_and_provenance(study: Study) -> None:
-    settings = {row[0]: row[1:] for row in tables.settings(study).rows}
+def test_settings_and_provenance(results: Results) -> None:
+    settings = {row[0]: row[1:] for row in tables.settings(results).rows}
     assert settings["momentum (\N{GREEK SMALL LETTER BETA})"][2] == "0, 0.2, 0.4, 0.6, 0.8"
-    assert settings["runs (seeds from 0)"] == ["2", "2", "1", "1"]
-    about = {row[0]: row[1] for row in tables.provenance(study).rows}
+    assert settings["runs (seeds 0, 1, ...)"] == ["2", "2", "1", "1"]
+    about = {row[0]: row[1] for row in tables.provenance(results).rows}
     assert about["machine"] == "a machine"
     assert about["Methods"] == "378 of 379 cases done, 1 failed"
-    assert tables.failures(study).rows == [["</script><b>", "1", "ijcnn1 lr des alpha=1 run 9"]]
-    assert verdicts.departures(study) == "at most 2 runs"
+    assert tables.failures(results).rows == [["</script><b>", "1", "ijcnn1 lr des alpha=1 run 9"]]
+    assert verdicts.departures(results) == "at most 2 runs"
 
 
 def test_rank_correlation_is_spearmans() -> None:
@@ -432,9 +313,9 @@ def test_rank_correlation_is_spearmans() -> None:
 # The command.
 
 
-def test_the_command(results: Path, tmp_path: Path) -> None:
-    before = (results / "results.sqlite").read_bytes()
-    arguments = ["report", results, "--out", tmp_path, "--format", "html,tex"]
+def test_the_command(folder: Path, tmp_path: Path) -> None:
+    before = (folder / "results.sqlite").read_bytes()
+    arguments = ["report", folder, "--out", tmp_path, "--format", "html,tex"]
     done = subprocess.run(
         [*COMMAND, *map(str, arguments)], capture_output=True, text=True, timeout=900
     )
@@ -446,18 +327,18 @@ def test_the_command(results: Path, tmp_path: Path) -> None:
         assert (tmp_path / name).stat().st_size > 100
     judged = json.loads((tmp_path / "claims.json").read_text())
     assert len(judged) == len(claims.CLAIMS)
-    assert (results / "results.sqlite").read_bytes() == before
+    assert (folder / "results.sqlite").read_bytes() == before
 
 
 def test_errors_say_what_to_do(
-    results: Path,
+    folder: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     for arguments, code, text in (
         ([tmp_path], 1, "desopt suite"),
-        ([results, "--format", "png"], 2, "html, svg, pdf, tex"),
+        ([folder, "--format", "png"], 2, "html, svg, pdf, tex"),
     ):
         monkeypatch.setattr(sys, "argv", ["desopt", "report", *map(str, arguments)])
         with pytest.raises(SystemExit) as stopped:
@@ -468,15 +349,31 @@ def test_errors_say_what_to_do(
         assert errors.count("\n") == 1
     only_failed = [outcome(case(), status="failed", message="no", curve={})]
     with pytest.raises(ValueError, match="nothing to report"):
-        read_study(write(tmp_path / "failed", {"curves": only_failed}))
+        read_results(write(tmp_path / "failed", {"curves": only_failed}))
 
 
-def test_without_matplotlib(study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_matplotlib(
+    results: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ModuleNotFoundError, match=r"pip install 'desopt\[report\]'"):
-        writing.write(study, tmp_path, ["html", "svg"], lambda *_: None)
-    assert writing.write(study, tmp_path, ["html"], lambda *_: None).paths
+        writing.write(results, tmp_path, ["html", "svg"], lambda *_: None)
+    assert writing.write(results, tmp_path, ["html"], lambda *_: None).paths
 
 
 def test_the_methods_of_the_fake_results_are_the_papers() -> None:
     assert set(ENDS) == {*claims.DES, *claims.RIVALS}
+
+
+# The curve of a single run.
+
+
+def test_the_curve_of_a_run_is_drawn_from_its_files(tmp_path: Path) -> None:
+    (tmp_path / "settings.json").write_text('{"method": "des-mr"}')
+    (tmp_path / "result.json").write_text('{"initial_loss": 0.7}')
+    history = tmp_path / "history.csv"
+    history.write_text("round,loss\n1,\n2,0.5\n3,inf\n")
+    assert drawing.run_curve(tmp_path) == tmp_path / "curve.png"
+    assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
+    history.write_text("round,loss\n1,\n2,\n")
+    assert drawing.run_curve(tmp_path) is None

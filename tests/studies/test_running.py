@@ -18,11 +18,11 @@ import pytest
 from typer.testing import CliRunner
 
 from desopt.cli.app import app
-from desopt.report.select import read_study
+from desopt.report.results import read_results
 from desopt.studies import leases, runner
 from desopt.studies import study as studies
+from desopt.studies.datasets import digest
 from desopt.studies.execute import Split, execute
-from desopt.studies.identity import digest
 from desopt.studies.processes import WorkerProcess
 from desopt.studies.store import CURVE, FILE, Outcome, Store
 
@@ -113,7 +113,7 @@ def test_kill_loses_only_what_runs(tmp_path: Path) -> None:
     before = {o.case.id: o.finished for o in results(out)}
     assert 2 <= len(before) < 8
     text, _ = finish(suite(study, "--out", out, "--jobs", 2))
-    assert "8 of 8 cases are done" in text
+    assert "8 of 8 cases done" in text
     assert "desopt report" in text
     after = results(out)
     assert_true(after, 8)
@@ -130,12 +130,12 @@ def test_two_share_a_folder_and_ctrl_c_gives_back(tmp_path: Path) -> None:
     _, err = finish(one, 130)
     with Store.open(out) as store:
         assert len(store.query("SELECT * FROM sessions")) == 1
-    assert "the same command goes on" in err
+    assert "the same command continues" in err
     assert "Traceback" not in err
     left = ended(out)
     assert left < 8
     text, _ = finish(two)
-    assert "8 of 8 cases are done" in text
+    assert "8 of 8 cases done" in text
     assert_true(results(out), 8)
 
 
@@ -176,7 +176,7 @@ def test_a_dead_machine_whose_clock_was_ahead_is_not_waited_for(
     monkeypatch.setattr(leases, "LEASE", 1.0)
     monkeypatch.setattr(runner, "BEAT", 0.2)
     study = studies.from_toml(study_of(tmp_path, 2, 2))
-    on = study.on({name: digest(name) for name in study.data})
+    on = study.with_digests({name: digest(name) for name in study.data})
     out = tmp_path / "out"
     with Store.open(out, create=True) as store:
         store.add(on.items)
@@ -202,15 +202,15 @@ def test_changed_data_are_run_again_and_not_pooled(tmp_path: Path) -> None:
     path.write_text(text)
     write(0)
     assert studies.run(studies.from_toml(path), out, 2, str(tmp_path)).done == 2
-    before = [series.final() for series in read_study(out).item("mine")]
+    before = [series.final() for series in read_results(out).item("mine")]
     write(40)
     path.write_text(text.replace("runs = 2", "runs = 4"))
     assert studies.run(studies.from_toml(path), out, 2, str(tmp_path)).done == 4
-    (series,) = read_study(out).item("mine")
+    (series,) = read_results(out).item("mine")
     assert (series.runs, series.case.data) == (4, "mine.csv")
     assert [series.final()] != before
-    assert read_study(out).left_out == 2
-    shown = read_study(out, everything=True).item("mine")
+    assert read_results(out).former == 2
+    shown = read_results(out, include_former=True).item("mine")
     assert sorted((s.case.data, s.runs) for s in shown) == [
         ("mine.csv", 4), (f"mine.csv (digest {old_digest(out)[:8]})", 2),
     ]  # fmt: skip
@@ -235,7 +235,7 @@ def test_the_example_runs_and_is_listed_and_exported(tmp_path: Path) -> None:
     out = tmp_path / "out"
     options = ("--out", str(out), "--only", "momentum:susy-like")
     text, _ = finish(suite(EXAMPLE, *options))
-    assert "9 of 9 cases are done" in text
+    assert "9 of 9 cases done" in text
     with Store.open(out) as store:
         assert {item.name: item.done for item in store.items()} == {"momentum": 9}
         assert store.about()["study"] == "first study"
@@ -254,10 +254,10 @@ def test_a_failure_is_recorded_and_tried_again_when_asked(tmp_path: Path) -> Non
     study = studies.from_toml(path)
     status = studies.run(study, out, 1, str(tmp_path))
     assert (status.failed, status.done) == (1, 0)
-    assert "use fewer workers" in status.why
+    assert "use fewer workers" in status.error
     with Store.open(out, create=True) as store:
         store.query("UPDATE results SET message = 'old'")
-    assert studies.run(study, out, 1, str(tmp_path)).why == "old"
+    assert studies.run(study, out, 1, str(tmp_path)).error == "old"
     result = CliRunner().invoke(app, ["suite", str(path), "--out", str(out), "--retry"])
     assert isinstance(result.exception, RuntimeError)
     assert re.search("1 of 1 cases failed: .*use fewer workers.*--retry", str(result.exception))

@@ -1,7 +1,8 @@
-"""The paper's methods in plain NumPy and SciPy, as well as they can be written there.
+"""The paper's methods in plain NumPy and SciPy, written as efficiently as these allow.
 
 One function per method: a worker's whole round from drawing its minibatch to its final point,
-from the pseudo-code. They use NumPy's own generator and share nothing with the package.
+from the pseudo-code. They use NumPy's own generator and share nothing with the package but the
+losses in NumPy.
 """
 
 from __future__ import annotations
@@ -12,20 +13,15 @@ from typing import Any
 import numpy as np
 
 from desopt.contract.types import FloatArray
+from desopt.objectives import LOSSES
 
 Value = Callable[[FloatArray], float]
 
-LOSSES: dict[str, Callable[[FloatArray], FloatArray]] = {
-    "lr": lambda a: np.logaddexp(0.0, -a),
-    "nsvm": lambda a: 1.0 - np.tanh(a),
-    "lsvm": lambda a: np.maximum(0.0, 1.0 - a),
-}
-
 
 def bind(X: Any, y: FloatArray, rows: Any, loss: str, penalty: float = 1e-6) -> Value:
-    """f_i on the minibatch, which is gathered and signed once."""
+    """f_i on a minibatch, which is gathered once."""
     batch, sign = X[rows], y[rows]
-    of = LOSSES[loss]
+    of = LOSSES[loss].reference
 
     def value(x: FloatArray) -> float:
         return float(of(sign * (batch @ x)).mean() + 0.5 * penalty * (x @ x))
@@ -142,16 +138,26 @@ def es_csa(
     X: Any,
     y: FloatArray,
     x: FloatArray,
-    members: int,
+    b: int,
+    K: int,
     loss: str,
     rng: np.random.Generator,
     sigma: float = 1.0,
     penalty: float = 1e-6,
 ) -> FloatArray:
-    """All members at once: one product of the data with a matrix of points."""
-    points = rng.standard_normal((members, x.size))
+    """K members on all rows at once: one product of the data with a matrix of points."""
+    points = rng.standard_normal((K, x.size))
     points *= sigma
     points += x
     margin = np.asarray(X @ points.T) * y[:, None]
     norms = np.einsum("ij,ij->i", points, points)
-    return np.asarray(LOSSES[loss](margin).sum(axis=0) + len(y) * 0.5 * penalty * norms)
+    return np.asarray(LOSSES[loss].reference(margin).sum(axis=0) + len(y) * 0.5 * penalty * norms)
+
+
+BASELINES: dict[str, Callable[..., FloatArray]] = {
+    "des": des,
+    "mixture": mixture,
+    "fed-zo-sgd": fed_zo_sgd,
+    "zo-signsgd": zo_signsgd,
+    "es-csa": es_csa,
+}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import platform
 from pathlib import Path
@@ -14,11 +15,13 @@ from rich.table import Table
 
 from desopt._version import __version__
 from desopt.bench import speed, system
+from desopt.objectives.losses import LOSSES
+from desopt.report import drawing, style
 from desopt.system.progress import Progress
 
 
 def run(out: Path, quick: bool = False) -> dict[str, Any]:
-    """Measure everything, print tables, write bench.json (and bench.png where matplotlib is)."""
+    """Run the benchmarks, print tables, write bench.json and, with matplotlib, bench.png."""
     console = Console()
     seconds = 0.5 if quick else 3.0
     results: dict[str, Any] = {
@@ -26,15 +29,15 @@ def run(out: Path, quick: bool = False) -> dict[str, Any]:
         "machine": {"processor": platform.processor(), "python": platform.python_version()},
     }
     results["speed"] = []
-    with Progress("NumPy against desopt", len(speed.CASES)) as progress:
-        for case in speed.CASES:
-            results["speed"].append(speed.measure(case, seconds))
+    with Progress("NumPy against desopt", len(speed.BENCHMARKS)) as progress:
+        for benchmark in speed.BENCHMARKS:
+            results["speed"].append(speed.measure(benchmark, seconds))
             progress.advance()
     _speed_table(console, "Microseconds per local iteration, one thread", results["speed"], "numpy")
     results["losses"] = list(speed.measure_losses(seconds / 2))
-    _speed_table(
-        console, "nsvm and lsvm beside lr (noise of some per cent)", results["losses"], "lr"
-    )
+    first, *others = LOSSES
+    title = f"{', '.join(others)} against {first} (within a few percent of noise)"
+    _speed_table(console, title, results["losses"], first)
     if not quick:
         results["scaling"] = speed.measure_scaling(seconds)
         _scaling_table(console, results["scaling"])
@@ -91,29 +94,24 @@ def _plain_table(console: Console, title: str, lines: list[dict[str, Any]]) -> N
 
 
 def _picture(scaling: dict[str, list[dict[str, float]]], out: Path) -> Path | None:
-    """Time per iteration against n and against non-zeros per row."""
-    try:
-        import matplotlib
-    except ImportError:
+    """Time per iteration against n and against non-zeros per row; None without matplotlib."""
+    if importlib.util.find_spec("matplotlib") is None:
         return None
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
+    from matplotlib.figure import Figure
 
-    figure, axes = plt.subplots(1, 2, figsize=(9, 3.6), sharey=True, layout="constrained")
-    for ax, (name, key, label) in zip(
-        axes,
-        (
-            ("by_n", "n", "dimension n (70 non-zeros per row)"),
-            ("by_nonzeros", "nonzeros", "non-zeros per row (n = 47,236)"),
-        ),
-        strict=True,
-    ):
-        ax.loglog([p[key] for p in scaling[name]], [p["us"] for p in scaling[name]], "o-")
-        ax.set_xlabel(label)
-        ax.grid(alpha=0.3)
-    axes[0].set_ylabel("microseconds per local iteration")
-    figure.suptitle("des-mr on logistic regression, minibatch of 1,000 rows, one thread")
-    path = out / "bench.png"
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
+    panels = {
+        "by_n": ("n", "dimension n (70 non-zeros per row)"),
+        "by_nonzeros": ("nonzeros", "non-zeros per row (n = 47,236)"),
+    }
+    look = style.method_look("des-mr")
+    with style.for_screen():
+        figure = Figure(figsize=style.SCREEN_SIZE, layout="constrained")
+        grid = figure.subplots(1, 2, sharey=True)
+        for axes, (name, (key, label)) in zip(grid, panels.items(), strict=True):
+            x, y = ([point[column] for point in scaling[name]] for column in (key, "us"))
+            axes.loglog(x, y, color=look.colour, marker=look.marker)
+            axes.set_xlabel(label)
+        grid[0].set_ylabel("microseconds per local iteration")
+        figure.suptitle("des-mr on logistic regression, minibatch of 1,000 rows, one thread")
+        (path,) = drawing.save(figure, out, "bench", "time per iteration", ("png",))
     return path

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,61 +22,59 @@ Examples:
 
 
 def report(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="What desopt suite wrote.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder written by desopt suite.")],
     out: Annotated[
         Path | None,
-        typer.Option(file_okay=False, metavar="DIR", help="Where to; without it, DIR/report."),
+        typer.Option(file_okay=False, metavar="DIR", help="Output folder; default: DIR/report."),
     ] = None,
     formats: Annotated[
         str,
         typer.Option(
-            "--format", metavar="NAMES", help="Of html, svg, pdf and tex, with commas between."
+            "--format", metavar="NAMES", help="Comma-separated list of html, svg, pdf, tex."
         ),
     ] = "html,svg,pdf,tex",
     all_: Annotated[
         bool,
-        typer.Option("--all", help="Also cases that are no longer in the study, or on old data."),
+        typer.Option("--all", help="Include former cases and results on former data."),
     ] = False,
     debug: Debug = False,
 ) -> None:
     """Turn results into an interactive page, the paper's figures and verdicts on its claims.
 
-    The results are only read. The page opens from disk and needs no network.
+    The results are not changed. The page opens from disk and needs no network.
     """
-    from rich.console import Console
-    from rich.progress import Progress
-
-    from desopt.report.select import read_study
+    from desopt.report.results import read_results
     from desopt.report.write import FORMATS, write
+    from desopt.system.progress import Progress
 
     chosen = [name.strip() for name in formats.split(",") if name.strip()]
     if not chosen or not set(chosen) <= set(FORMATS):
         raise typer.BadParameter(
-            f"{formats!r} is not a list of {', '.join(FORMATS)}", param_hint="--format"
+            f"expected a comma-separated list of {', '.join(FORMATS)}, got {formats!r}",
+            param_hint="--format",
         )
-    bar = Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
-    with bar:
-        task = bar.add_task("reading", total=None)
+    with Progress("reading") as progress:
 
         def show(name: str, of: int) -> None:
-            bar.update(task, description=name, total=of, advance=1)
+            progress.update(label=name, total=of)
+            progress.advance()
 
-        study = read_study(folder, all_)
-        written = write(study, out or _place(folder), chosen, show)
+        results = read_results(folder, all_)
+        written = write(results, out or _place(folder), chosen, show)
     _print_claims(written.claims)
-    if written.claims and written.departed:
-        typer.echo(f"not at the paper's settings: {written.departed}\n")
-    if study.left_out:
+    if written.claims and written.departures:
+        typer.echo(f"settings that differ from the paper's: {written.departures}\n")
+    if results.former:
         typer.echo(
-            f"{study.left_out:,} results of the folder are not of the study as it is defined now; "
-            "--all shows them too\n"
+            f"{results.former:,} results in the folder do not belong to the study as it is defined "
+            "now; --all includes them\n"
         )
     for path in written.paths:
         typer.echo(path)
 
 
 def _place(folder: Path) -> Path:
-    """Beside the results, also where their file was given."""
+    """The folder report beside the results file."""
     return (folder.parent if folder.suffix == ".sqlite" else folder) / "report"
 
 
@@ -93,5 +90,5 @@ def _print_claims(claims: Sequence[Claim]) -> None:
     table = Table("claim of the paper", "verdict", "numbers", box=SIMPLE)
     for claim in claims:
         verdict = Text(claim.verdict, colours[claim.verdict])
-        table.add_row(claim.text, verdict, Text(claim.numbers))  # a name may look like markup
+        table.add_row(claim.text, verdict, Text(claim.numbers))  # Text: a name may contain markup
     Console().print(table)

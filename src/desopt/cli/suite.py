@@ -16,61 +16,67 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\b
 Examples:
-  desopt suite paper --list                      the cases, and how long they take
-  desopt suite paper                             all figures in a quarter of an hour
+  desopt suite paper --list                      list the cases and the time left
+  desopt suite paper                             all figures at a small scale, in minutes
   desopt suite paper --scale full --only curves:ijcnn1,covtype:lr
   desopt suite paper --scale full --data rcv1-like --rows 100000
   desopt suite my.toml --out results             a study of your own
-  desopt suite my.toml --out results --csv       its results as CSV
+  desopt suite my.toml --out results --csv       export its results as CSV
 
 --only takes names of items (curves, alpha, momentum, batch), data sets, problems and
-methods: a comma means or, a colon means and; it may be given several times.
+methods. A comma means or, a colon means and. The option can be repeated.
 """
 
 
 def suite(
-    study: Annotated[str, typer.Argument(metavar="STUDY", help="paper, or a TOML file.")] = "paper",
+    study: Annotated[
+        str, typer.Argument(metavar="STUDY", help="paper, or the path of a TOML file.")
+    ] = "paper",
     scale: Annotated[
-        str, typer.Option(help="Of paper: smoke (seconds), small (minutes) or full (as printed).")
+        str,
+        typer.Option(help="For paper: smoke (seconds), small (minutes) or full (as in the paper)."),
     ] = "small",
     only: Annotated[
-        list[str] | None, typer.Option(metavar="NAMES", help="Run a part; see below.")
+        list[str] | None, typer.Option(metavar="NAMES", help="Run a part of the study; see below.")
     ] = None,
     data: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Of paper: this data set or file instead; repeatable."),
+        typer.Option(metavar="NAME", help="For paper: use this data set or file; repeatable."),
     ] = None,
     rows: Annotated[
-        int | None, typer.Option(min=10, help="Of paper: use at most this many rows of a set.")
+        int | None, typer.Option(min=10, help="For paper: use at most this many rows per data set.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(file_okay=False, metavar="DIR", help="Folder of the results.")
+        Path | None,
+        typer.Option(
+            file_okay=False, metavar="DIR", help="Folder for the results; default: desopt-NAME."
+        ),
     ] = None,
     jobs: Annotated[
-        int | None, typer.Option(min=1, help="Cases at a time; default: one per core.")
+        int | None, typer.Option(min=1, help="Number of parallel processes; default: one per core.")
     ] = None,
     data_dir: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where files of data sets are.")
+        Path | None, typer.Option(metavar="DIR", help="Folder with data files.")
     ] = None,
-    retry: Annotated[bool, typer.Option("--retry", help="Try failed cases again.")] = False,
+    retry: Annotated[bool, typer.Option("--retry", help="Run failed cases again.")] = False,
     list_: Annotated[
-        bool, typer.Option("--list", help="Print the cases and the expected time, and stop.")
+        bool, typer.Option("--list", help="List the cases and the time left, and exit.")
     ] = False,
     csv: Annotated[
-        bool, typer.Option("--csv", help="Write what is finished as CSV into DIR, and stop.")
+        bool, typer.Option("--csv", help="Export finished results as CSV to DIR, and exit.")
     ] = False,
     all_: Annotated[
         bool,
-        typer.Option("--all", help="With --csv: also cases that are no longer in the study."),
+        typer.Option("--all", help="With --csv: include cases that the study no longer has."),
     ] = False,
     debug: Debug = False,
 ) -> None:
     """Run the paper's experiments, or a study of your own.
 
-    Stop it at will: the same command goes on where it was. Several may work on one folder.
+    Ctrl-C stops it; the same command continues. Several processes can share one folder.
     """
     from desopt.studies import study as studies
-    from desopt.studies.text import file_name
+    from desopt.studies.output import file_name
     from desopt.system.parallel import cores
 
     if study == "paper":
@@ -83,7 +89,7 @@ def suite(
     chosen = chosen.only(only or ())
     folder = out or Path(f"desopt-{file_name(chosen.name)}")
     if all_ and not csv:
-        raise typer.BadParameter("is for --csv; desopt report has one too", param_hint="--all")
+        raise typer.BadParameter("needs --csv; see also desopt report --all", param_hint="--all")
     if list_:
         _list(chosen, folder, jobs or cores(), where)
     elif csv:
@@ -96,41 +102,41 @@ def _refuse(**given: object) -> None:
     for name, value in given.items():
         if value:
             raise typer.BadParameter(
-                "is for the study paper; say it in the file", param_hint=f"--{name}"
+                "applies to the study paper only; set it in the TOML file", param_hint=f"--{name}"
             )
 
 
 def _list(study: Study, folder: Path, jobs: int, data_dir: str | None) -> None:
-    from desopt.studies import listing
+    from desopt.studies.console import case_list
+    from desopt.studies.datasets import digest_if_available
     from desopt.studies.store import FILE, Store
-    from desopt.studies.study import digest_at_hand
 
-    study = study.on({name: digest_at_hand(name, data_dir) for name in study.data})
+    study = study.with_digests({d: digest_if_available(d, data_dir) for d in study.data})
     with Store.open(folder) if (folder / FILE).exists() else nullcontext() as store:
-        for line in listing.lines(study, store, jobs, data_dir):
+        for line in case_list(study, store, jobs, data_dir):
             typer.echo(line)
 
 
-def _csv(study: Study, folder: Path, data_dir: str | None, everything: bool) -> None:
-    from desopt.studies import study as studies
+def _csv(study: Study, folder: Path, data_dir: str | None, all_: bool) -> None:
+    from desopt.studies.study import export_csv
 
-    for path in studies.csv(study, folder, data_dir, everything):
+    for path in export_csv(study, folder, data_dir, include_former=all_):
         typer.echo(path)
 
 
 def _run(study: Study, folder: Path, jobs: int, data_dir: str | None, retry: bool) -> None:
     from desopt.studies import study as studies
-    from desopt.studies.display import Display
-    from desopt.studies.text import printable
+    from desopt.studies.console import RunProgress
+    from desopt.studies.output import printable
 
     try:
-        with Display(jobs) as display:
-            status = studies.run(study, folder, jobs, data_dir, retry, display)
+        with RunProgress(study.name, jobs) as progress:
+            status = studies.run(study, folder, jobs, data_dir, retry, progress)
     except KeyboardInterrupt:
-        typer.echo("desopt: stopped; the same command goes on where it was", err=True)
+        typer.echo("desopt: stopped; the same command continues", err=True)
         sys.exit(130)
-    typer.echo(f"{status.done} of {status.total} cases are done: {folder}")
+    typer.echo(f"{status.done} of {status.total} cases done: {folder}")
     if status.failed:
         count = f"{status.failed} of {status.total} cases failed"
-        raise RuntimeError(f"{count}: {printable(status.why)}; --retry tries them again")
-    typer.echo(f"see them with: desopt report {folder}")
+        raise RuntimeError(f"{count}: {printable(status.error)}; --retry runs them again")
+    typer.echo(f"next: desopt report {folder}")

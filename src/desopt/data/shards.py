@@ -11,8 +11,8 @@ length and no NaN, and all indices and row numbers are inside the arrays.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias, overload
 
@@ -25,6 +25,7 @@ from desopt.contract.streams import Purpose, Stream
 from desopt.contract.types import Batches, IndexArray, Objective
 from desopt.data.checks import as_array, as_row_numbers
 from desopt.data.digests import Digest
+from desopt.data.gather import ENOUGH_PASSES, fits_in_memory, gather
 
 
 class Batch(NamedTuple):
@@ -238,6 +239,8 @@ class Partitioned(Sequence[Rows]):
     bounds: IndexArray
     single: bool = False
     columns: tuple[str, ...] | None = field(default=None, compare=False)
+    #: The caller's number of each row of the arrays, where they are a reordered copy.
+    order: IndexArray | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.arrays, Arrays):
@@ -250,6 +253,12 @@ class Partitioned(Sequence[Rows]):
             raise ValueError(f"data: bounds must rise from 0 to {rows.size}, got {bounds!r:.80}")
         object.__setattr__(self, "rows", rows)
         object.__setattr__(self, "bounds", bounds.astype(np.int64))
+
+    def gathered(self) -> Partitioned:
+        """The same shards, each worker's rows side by side in a copy of the arrays."""
+        copies = tuple(gather(array, self.rows) for array in self.arrays)
+        arrays = _restored(type(self.arrays), copies)  # type: ignore[arg-type]
+        return replace(self, arrays=arrays, rows=np.arange(self.rows.size), order=self.rows)
 
     def __len__(self) -> int:
         return len(self.bounds) - 1
@@ -305,9 +314,28 @@ def as_shards(data: Any, workers: int, seed: int) -> Sequence[Shard]:
 _KINDS: dict[type[Any], str] = {NoData: "Nothing"}
 
 
+def side_by_side(shards: Sequence[Shard], passes: float) -> Sequence[Shard]:
+    """The shards, each worker's rows side by side where that saves time (see ``data.gather``).
+
+    ``passes``: how many times the run is expected to read all rows.
+    """
+    if not isinstance(shards, Partitioned) or shards.order is not None or len(shards) == 1:
+        return shards
+    pays = passes >= ENOUGH_PASSES and fits_in_memory(shards.arrays)
+    return shards.gathered() if pays else shards
+
+
 def distinct(shards: Sequence[Shard]) -> Sequence[Shard]:
     """The shards that differ as far as can be seen here: of a million loaders one."""
     return shards[:1] if isinstance(shards, Loaders) else shards
+
+
+def restricted(shards: Sequence[Shard], workers: Container[int]) -> Sequence[Shard]:
+    """The shards of these workers, without data for all others; a million loaders stay one."""
+    if isinstance(shards, Loaders):
+        return shards
+    nothing = NoData()
+    return [shard if worker in workers else nothing for worker, shard in enumerate(shards)]
 
 
 def total_rows(shards: Sequence[Shard]) -> int | None:
@@ -324,7 +352,10 @@ def fingerprint(shards: Sequence[Shard]) -> str:
     """
     digest = Digest()
     if isinstance(shards, Partitioned):
-        digest.add("Dealt", shards.rows, shards.bounds, *shards.arrays)
+        # Of the caller's rows, stored in whatever order.
+        rows = shards.rows if shards.order is None else shards.order
+        digest.add("Dealt", rows, shards.bounds)
+        digest.add(*shards.arrays, order=shards.order)
         return digest.hex()
     for shard in distinct(shards):
         digest.add(_KINDS.get(type(shard), type(shard).__name__), str(shard.size), *shard.arrays)

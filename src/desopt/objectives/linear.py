@@ -1,12 +1,7 @@
-"""The paper's three problems: linear models with a loss of the margin and an L2 penalty.
+"""Linear models: a loss of the margin and an L2 penalty (the paper's three problems).
 
-f(x) = (1/N) sum_i loss(y_i z_i^T x) + penalty/2 ||x||^2 with labels y_i = -1 or +1 and
-
-=====  ============================  ==================================
-lr     log(1 + exp(-a))              logistic regression
-nsvm   1 - tanh(a)                   non-convex support vector machine
-lsvm   max(0, 1 - a)                 linear support vector machine
-=====  ============================  ==================================
+f(x) = (1/N) sum_i loss(y_i z_i^T x) + penalty/2 ||x||^2 with labels y_i = -1 or +1. The losses
+are in ``desopt.objectives.losses``.
 """
 
 from __future__ import annotations
@@ -24,12 +19,12 @@ from desopt.data.shards import as_writeable
 from desopt.kernels import linear, two_point
 from desopt.kernels.gaussian import search_gaussian, values_around
 from desopt.kernels.layouts import Csr, Dense
-from desopt.kernels.losses import LR, LSVM, NSVM
 from desopt.kernels.mixture import UNSEARCHED, search_mixture
 from desopt.kernels.steps import add_scaled
 from desopt.methods.proposals import GaussianProposals, MixtureProposals
 from desopt.methods.searches import OnePlusOne, Population, TwoPoint
 from desopt.objectives.local import drive
+from desopt.objectives.losses import LOSSES
 from desopt.objectives.tables import (
     Table,
     check_arrays,
@@ -37,8 +32,6 @@ from desopt.objectives.tables import (
     negative_label,
     table_of,
 )
-
-LOSSES = {"lr": LR, "nsvm": NSVM, "lsvm": LSVM}
 
 
 @dataclass(frozen=True)
@@ -88,7 +81,7 @@ class LinearModel:
     def score(self, shard: Rows, x: FloatArray) -> tuple[float, int]:
         """f on all rows of a shard, and the number of rows on the wrong side."""
         table = table_of(shard.arrays).fits(shard.where, x)
-        model = LOSSES[self.loss], self.penalty
+        model = LOSSES[self.loss].kind, self.penalty
         value, errors = linear.value_and_errors(
             table.layout, shard.numbers(), table[1], as_plain(x), *model
         )
@@ -123,7 +116,7 @@ class LinearFunction:
     def __init__(self, model: LinearModel, batch: Batch, x: FloatArray) -> None:
         self.rows = batch.rows
         self._linear, self._batch = model, batch
-        self._loss = LOSSES[model.loss], model.penalty
+        self._loss = LOSSES[model.loss].kind, model.penalty
         self._iteration: int | None = None  # of the batch in _drawn
         if batch.shard.arrays:
             self._table(x)

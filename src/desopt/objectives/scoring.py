@@ -1,4 +1,4 @@
-"""Points judged on labelled rows."""
+"""Loss and error of a point on labelled rows."""
 
 from __future__ import annotations
 
@@ -9,25 +9,26 @@ from typing import Any
 from desopt.contract.types import FloatArray
 from desopt.data import Rows, as_rows
 from desopt.objectives.linear import LinearModel
+from desopt.objectives.losses import LOSSES
 
 
 @dataclass(frozen=True)
-class Part:
-    """One side of the split, with what is computed on it."""
+class LabelledRows:
+    """Labelled rows, for example the test rows, on which points are scored."""
 
     X: Any
     y: FloatArray
 
     def score(self, x: FloatArray, problem: str, penalty: float) -> tuple[float, int]:
-        """The regularised loss and the number of rows on the wrong side.
+        """The regularised loss and the number of misclassified rows.
 
-        A row at exactly 0, as all are at the start, is taken for -1.
+        A row with margin 0, as all rows have at x = 0, is classified as -1.
         """
         return LinearModel(problem, penalty).score(self._rows, x)
 
     @cached_property
     def _rows(self) -> Rows:
-        """The same, as a linear model takes it."""
-        (rows,) = LinearModel("lr").prepare([as_rows((self.X, self.y), "the data")])
+        """The rows in the layout of the linear models."""
+        (rows,) = LinearModel(next(iter(LOSSES))).prepare([as_rows((self.X, self.y), "the data")])
         assert isinstance(rows, Rows)
         return rows

@@ -1,7 +1,10 @@
-"""Panels of curves and of profiles, drawn by matplotlib."""
+"""Panels of curves and of performance profiles, drawn with matplotlib."""
 
 from __future__ import annotations
 
+import csv
+import importlib.util
+import json
 import textwrap
 import warnings
 from collections.abc import Mapping, Sequence
@@ -13,46 +16,21 @@ import numpy as np
 
 from desopt.contract.types import FloatArray
 from desopt.methods.registry import Look
-from desopt.report import names, profiles
-from desopt.report.select import Series
-from desopt.studies.files import replacing
+from desopt.objectives.losses import LOSSES
+from desopt.report import names, profiles, style
+from desopt.report.results import Series
+from desopt.studies.output import replacing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-TEXT_WIDTH, COLUMN_WIDTH = 7.16, 3.5  # inches, of the paper's journal
-STYLE: Any = {
-    "font.family": "serif",
-    "font.serif": ["STIXGeneral"],  # comes with matplotlib: the same on every machine
-    "mathtext.fontset": "stix",
-    "font.size": 8,
-    "axes.titlesize": 8,
-    "axes.linewidth": 0.5,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.axisbelow": True,
-    "axes.grid": True,
-    "grid.color": "#E6E6E6",
-    "grid.linewidth": 0.4,
-    "xtick.major.width": 0.5,
-    "ytick.major.width": 0.5,
-    "xtick.minor.width": 0.3,
-    "ytick.minor.width": 0.3,
-    "lines.linewidth": 1.1,
-    "lines.markersize": 3.2,
-    "lines.markeredgewidth": 0.0,
-    "pdf.fonttype": 42,  # embedded TrueType, as publishers ask for
-    "svg.fonttype": "path",
-    "svg.hashsalt": "desopt",
-}
-
 Legend = Mapping[str, Look]
 
 
 @dataclass(frozen=True)
-class Profiles:
-    """One panel of profiles: ratios and look by label."""
+class ProfilePanel:
+    """One panel of profiles: the ratios and the look of each line, by label."""
 
     title: str
     ratios: Mapping[str, FloatArray]
@@ -60,21 +38,22 @@ class Profiles:
 
 
 def save(figure: Figure, folder: Path, name: str, title: str, formats: Sequence[str]) -> list[Path]:
-    """Equal results give equal files: they hold no date."""
+    """Save in these formats, without dates: equal results give equal files."""
+    folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{name}.{form}" for form in formats]
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing")  # a box stands for it
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # drawn as a box
         figure.draw_without_rendering()
-        figure.set_layout_engine("none")  # once found, the layout serves every format
+        figure.set_layout_engine("none")  # one layout for all formats
         for path in paths:
-            date = "CreationDate" if path.suffix == ".pdf" else "Date"
+            no_date = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}}.get(path.suffix, {})
             with replacing(path) as part:
-                figure.savefig(part, format=path.suffix[1:], metadata={date: None, "Title": title})
+                figure.savefig(part, format=path.suffix[1:], metadata={**no_date, "Title": title})
     return paths
 
 
 def plain(text: str) -> str:
-    """A name as matplotlib has to be told: dollars are no formula, and none begins with _."""
+    """Plain text for matplotlib, where $ starts a formula and a leading _ hides a label."""
     return f"{' ' * text.startswith('_')}{text}".replace("$", r"\$")
 
 
@@ -82,8 +61,8 @@ def curves(
     lines: Sequence[tuple[Series, Look]], rows: Sequence[str], metric: str, legend: Legend
 ) -> Figure:
     """A row of panels per data set, a column per problem, the legend above."""
-    problems = names.in_order({s.case.problem for s, _ in lines}, names.PROBLEMS)
-    width = TEXT_WIDTH if len(problems) > 1 else COLUMN_WIDTH
+    problems = names.in_order({s.case.problem for s, _ in lines}, LOSSES)
+    width = style.TEXT_WIDTH if len(problems) > 1 else style.COLUMN_WIDTH
     figure, grid = _figure(width, 1.6 * len(rows) + 0.5, len(rows), len(problems))
     for row, data in enumerate(rows):
         for column, problem in enumerate(problems):
@@ -107,8 +86,8 @@ def _curves(axes: Axes, lines: Sequence[tuple[Series, Look]], metric: str) -> No
         x = series.x["rounds"]
         low, middle, high = series.y[metric]
         every = max(len(x) // 5, 1)
-        marks = (place % every, every)  # not all curves at the same rounds
-        axes.fill_between(x, low, high, color=colour, alpha=0.16, linewidth=0)
+        marks = (place % every, every)  # at different rounds for different curves
+        axes.fill_between(x, low, high, color=colour, alpha=style.BAND_OPACITY, linewidth=0)
         axes.plot(x, middle, color=colour, linestyle=dash, marker=marker, markevery=marks)
     axes.locator_params(axis="x", integer=True)
     axes.set_xlim(0, max(float(series.x["rounds"][-1]) for series, _ in lines))
@@ -119,7 +98,7 @@ def _curves(axes: Axes, lines: Sequence[tuple[Series, Look]], metric: str) -> No
 
 
 def _loss_axis(axes: Axes, bottom: float, top: float) -> None:
-    """From the least value to the start: what diverges leaves, the others stay readable."""
+    """From the least value to the start: a diverging curve leaves the panel."""
     from matplotlib.ticker import LogLocator, NullFormatter
 
     axes.set_yscale("log")
@@ -130,9 +109,82 @@ def _loss_axis(axes: Axes, bottom: float, top: float) -> None:
     axes.yaxis.set_minor_formatter(NullFormatter())
 
 
-def profile_panels(panels: Sequence[Profiles], legend: Legend, height: float) -> Figure:
-    """One panel per accuracy, below each other as in the paper."""
-    figure, grid = _figure(COLUMN_WIDTH, height, len(panels), 1)
+def against_costs(
+    series: Sequence[Series], costs: Sequence[str], reference: tuple[str, float], caption: str
+) -> Figure:
+    """Training loss of methods on one instance: one panel per cost, logarithmic axes.
+
+    ``reference``: label and height of a horizontal line.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=style.SCREEN_SIZE, layout="constrained")
+    panels = figure.subplots(1, len(costs), sharey=True)
+    for axes, cost in zip(panels, costs, strict=True):
+        _against_cost(axes, series, cost)
+        axes.axhline(reference[1], label=reference[0], **style.REFERENCE_LINE)
+        axes.set(xlabel=names.COSTS[cost])
+    panels[0].set_ylabel(names.METRICS["train_loss"])
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside right center", frameon=False, handlelength=2.6)
+    figure.suptitle(plain(caption), fontsize=11)
+    return figure
+
+
+def _against_cost(axes: Axes, series: Sequence[Series], cost: str) -> None:
+    for place, s in enumerate(series):
+        colour, dash, marker = style.method_look(s.case.method)
+        x, y = s.x[cost][1:], s.median("train_loss")[1:]  # round 0 has no place on a log axis
+        # Markers at equal distances on the logarithmic axis, shifted from curve to curve.
+        marks = np.unique(np.geomspace(1 + place % 3, len(x), 8).astype(int) - 1)[:-1]
+        axes.plot(
+            x, y, color=colour, linestyle=dash, marker=marker, markevery=list(marks),
+            label=names.method(s.case.method),
+        )  # fmt: skip
+    low = min(float(s.median("train_loss").min()) for s in series)
+    _loss_axis(axes, low, max(s.start for s in series))
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(_si)
+
+
+def run_curve(folder: Path) -> Path | None:
+    """Draw curve.png, the objective against rounds, from the files of ``desopt run``.
+
+    None, and no file, without matplotlib or without evaluations.
+    """
+    summary = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+    with (folder / "history.csv").open(encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["loss"]]
+    if not rows or importlib.util.find_spec("matplotlib") is None:
+        return None
+    from matplotlib.figure import Figure
+
+    settings = json.loads((folder / "settings.json").read_text(encoding="utf-8"))
+    look, start = style.method_look(settings["method"]), summary["initial_loss"]
+    rounds = np.array([0, *(int(row["round"]) for row in rows)])
+    losses = np.array([np.nan if start is None else start, *(float(row["loss"]) for row in rows)])
+    with style.for_screen():
+        figure = Figure(figsize=style.SMALL_SIZE, layout="constrained")
+        axes = figure.add_subplot()
+        axes.plot(rounds, losses, color=look.colour, marker=look.marker, markersize=3)
+        axes.set(xlabel="rounds", ylabel="objective")
+        if np.all(np.isfinite(losses)) and losses.min() > 0:
+            axes.set_yscale("log")
+        (path,) = save(figure, folder, "curve", "objective against rounds", ("png",))
+    return path
+
+
+def _si(value: float, _place: float) -> str:
+    """``20k`` for 20,000."""
+    for power, prefix in ((6, "M"), (3, "k")):
+        if value >= 10**power:
+            return f"{value / 10**power:g}{prefix}"
+    return f"{value:g}"
+
+
+def profile_panels(panels: Sequence[ProfilePanel], legend: Legend, height: float) -> Figure:
+    """One panel per accuracy, stacked as in the paper."""
+    figure, grid = _figure(style.COLUMN_WIDTH, height, len(panels), 1)
     for axes, panel in zip(grid[:, 0], panels, strict=True):
         finite = np.concatenate([r[np.isfinite(r)] for r in panel.ratios.values()])
         right = max(1.15 * float(finite.max(initial=1)), 4.0)
@@ -151,7 +203,7 @@ def _profile(axes: Axes, ratio: FloatArray, look: Look, right: float) -> None:
     tau, rho = profiles.staircase(ratio)
     if not tau.size:
         return
-    # To the right edge; and from the floor, so that a late first step is seen as one.
+    # Extend to the right edge, and down to 0 where the first step comes late.
     floor = [] if tau[0] == 1 else [(1.0, 0.0)]
     x, y = np.array([*floor, *zip(tau, rho, strict=True), (right, rho[-1])]).T
     colour, dash, marker = look
@@ -161,8 +213,8 @@ def _profile(axes: Axes, ratio: FloatArray, look: Look, right: float) -> None:
     )  # fmt: skip
 
 
-def _solves_none(panel: Profiles) -> str:
-    """What solves nothing has no line in the paper; here it is named."""
+def _solves_none(panel: ProfilePanel) -> str:
+    """The solvers without a line, because they solve no instance."""
     none = [label for label, ratio in panel.ratios.items() if not np.isfinite(ratio).any()]
     text = plain(f"no instance solved: {'; '.join(none)}")
     return "\n".join(textwrap.wrap(text, 62)) if none else ""
@@ -185,7 +237,7 @@ def _legend(figure: Figure, legend: Legend) -> None:
     ]
     for handle, (_, dash, _) in zip(handles, legend.values(), strict=True):
         setp(handle, linestyle=dash)
-    wide = figure.get_figwidth() > COLUMN_WIDTH
+    wide = figure.get_figwidth() > style.COLUMN_WIDTH
     figure.legend(
         handles=handles, loc="outside upper center", ncols=min(len(handles), 8 if wide else 3),
         frameon=False, handlelength=2.6, columnspacing=1.1, fontsize=7.5 if wide else 7,

@@ -1,17 +1,19 @@
-"""What people read: names of methods, problems, data sets and settings; the paper's order."""
+"""Display names of methods, problems, data sets and settings, and the paper's order of them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from desopt.methods.registry import COMPARED, METHODS, Look
-from desopt.studies.text import short
+from desopt.methods.registry import METHODS
+from desopt.objectives.losses import LOSSES
+from desopt.studies.output import short
+from desopt.studies.paper import TWIN
 
-PROBLEMS = {"lr": "LR", "nsvm": "NSVM", "lsvm": "LSVM"}
 #: Rows of the paper's figures: rcv1, SUSY, mnist in the first, the others in the second.
-ROWS = (("rcv1", "susy", "mnist"), ("real-sim", "ijcnn1", "covtype"))
-DATA = tuple(name for row in ROWS for slot in row for name in (slot, f"{slot}-like"))
+ROWS = (("rcv1", "SUSY", "mnist"), ("real-sim", "ijcnn1", "covtype"))
+#: The paper's order of data sets, each followed by its generated twin.
+DATA = tuple(name for row in ROWS for slot in row for name in (slot, TWIN.get(slot)) if name)
 SETTINGS = {
     "step_size": "\N{GREEK SMALL LETTER ALPHA}",
     "momentum": "β",
@@ -31,10 +33,11 @@ ITEMS = {
     "momentum": "Momentum",
     "batch": "Minibatch size",
 }
-AXES = {
+COSTS = {
     "rounds": "rounds",
     "evaluations": "function evaluations",
-    "bytes": "bytes sent, both ways",
+    "upload": "bytes sent by the workers",
+    "bytes": "bytes sent in both directions",
     "seconds": "seconds",
 }
 METRICS = {
@@ -51,7 +54,7 @@ def method(name: str) -> str:
 
 
 def problem(name: str) -> str:
-    return PROBLEMS.get(name) or short(name)
+    return LOSSES[name].title if name in LOSSES else short(name)
 
 
 def data(name: str, generated: bool) -> str:
@@ -69,7 +72,7 @@ def item(name: str) -> str:
 
 
 def setting(name: str, value: Any) -> str:
-    """``β = 0.2``; a method goes by its name alone."""
+    """``β = 0.2``; a method is shown by its name alone."""
     if name == "method":
         return method(value)
     number = "all" if value is None else f"{value:g}" if isinstance(value, float) else f"{value}"
@@ -81,11 +84,6 @@ def label(names: Sequence[str], values: Iterable[Any]) -> str:
 
 
 def in_order(found: Iterable[str], known: Iterable[str]) -> list[str]:
-    """Those that are known first, in their order; then the others by name."""
+    """The known names in their order, then the others alphabetically."""
     order = {name: place for place, name in enumerate(known)}
     return sorted(set(found), key=lambda name: (order.get(name, len(order)), name))
-
-
-def look(place: int) -> Look:
-    """The line of a variant other than a method: the methods' looks, in their order."""
-    return METHODS[COMPARED[place % len(COMPARED)]].look

@@ -22,17 +22,8 @@ function filled(element, attributes, children) {
 }
 const ink = (colour) => (colour === "#000000" ? "var(--ink)" : colour); // black must show on black
 
-// Numbers as they were packed: a power of ten, then steps.
-function unpack([power, ...steps]) {
-  let sum = 0;
-  return steps.map((step) => (step === null ? NaN : (sum += step) / 10 ** power));
-}
-function unpackBand([median, below, above]) {
-  const unit = 10 ** -median[0];
-  const y = unpack(median);
-  const shifted = (by, sign) => y.map((v, i) => (by[i] === null ? v : v + sign * by[i] * unit));
-  return { y, low: shifted(below, -1), high: shifted(above, 1) };
-}
+// JSON has no NaN: null stands for a value that is not finite.
+const numbers = (column) => column.map((v) => (v === null ? NaN : v));
 
 // Scales and ticks.
 function scale(from, to, start, end, log) {
@@ -73,8 +64,8 @@ function short(v) {
 }
 const precise = (v) => (Number.isNaN(v) ? "diverged" : Math.abs(v) >= 1e4 ? short(v) : v.toPrecision(4));
 
-// A chart: lines with bands (each with a label, and a key that stays when the step size changes),
-// a legend that hides them, a read-out under the pointer.
+// A chart: lines with bands, a legend whose buttons hide lines, a read-out under the pointer.
+// A line's label may change with the step size; its key does not.
 function Chart(host) {
   const plot = svg("svg", { class: "plot", tabindex: 0, role: "img" });
   const legend = html("div", { class: "legend", role: "group", "aria-label": "Show or hide" });
@@ -134,7 +125,7 @@ function Chart(host) {
     return from < to ? [from, to] : log ? [from / 2, from * 2] : [from - 0.5, from + 0.5];
   }
 
-  // From the least value to the start: what diverges leaves, the others stay readable.
+  // From the least value to the start: a diverging curve leaves the plot.
   function yRange(lines, log) {
     const start = Math.max(...lines.map((l) => l.y[0]).filter(Number.isFinite));
     const [from, to] = range(lines.flatMap((l) => [...l.low, ...l.high]), log);
@@ -189,7 +180,7 @@ function Chart(host) {
         transform: `translate(${frame.x(line.x[i])} ${frame.y(line.y[i])})` })));
   }
 
-  // The point of a line at the cursor: the nearest one, or for steps the last one before.
+  // The point of a line at the cursor: the nearest one, or for step functions the last one before.
   function at(line) {
     if (view.step) return line.x.findLastIndex((v) => v <= cursor * (1 + 1e-9));
     return line.x.reduce((best, v, i) => (Math.abs(v - cursor) < Math.abs(line.x[best] - cursor) ? i : best), 0);
@@ -250,7 +241,7 @@ function Chart(host) {
   return { show };
 }
 
-// Controls: each gives its value; a choice of one is not shown.
+// Controls. One with a single option is hidden.
 function choose(parent, title, options, changed) {
   const select = html("select", {}, ...options.map(([value, label]) => html("option", { value }, label)));
   const label = html("label", {}, title, select);
@@ -280,14 +271,13 @@ const distinct = (values) => [...new Set(values)];
 function curves() {
   const chart = Chart(document.getElementById("chart"));
   const box = document.getElementById("controls");
-  const axes = Object.keys(report.axes), metrics = Object.keys(report.metrics);
-  const item = choose(box, "Study", report.items.map((it, i) => [String(i), it.name]), update);
+  const item = choose(box, "Experiment", report.items.map((it, i) => [String(i), it.name]), update);
   const problem = choose(box, "Problem", [], update);
   const data = choose(box, "Data set", [], update);
   const step = choose(box, "Step size", [], update);
   const part = pills(box, "part", "Rows", [["train", "training", true], ["test", "test"]], update);
   const measure = pills(box, "measure", "Measure", [["loss", "loss", true], ["error", "error"]], update);
-  const axis = pills(box, "axis", "Against", axes.map((a, i) => [a, a, i === 0]), update);
+  const cost = pills(box, "cost", "Against", Object.keys(report.costs).map((c, i) => [c, c, i === 0]), update);
   const logs = pills(box, "logs", "Log axes", [["x", "x"], ["y", "y", true]], update, "checkbox");
   const first = report.items.findIndex((it) => it.name === "Methods");
   item.value = String(Math.max(0, first));
@@ -312,21 +302,23 @@ function curves() {
     }).sort((a, b) => a[1] - b[1]);
     const metric = `${part.value}_${measure.value}`;
     const lines = shown.map(([s, variant]) => line(report.series[s], chosen.variants[variant], metric, steps));
-    chart.show({ lines, logX: logs.has("x"), logY: logs.has("y"), xLabel: report.axes[axis.value],
-      xName: axis.value, yLabel: report.metrics[metric] });
+    chart.show({ lines, logX: logs.has("x"), logY: logs.has("y"), xLabel: report.costs[cost.value],
+      xName: cost.value, yLabel: report.metrics[metric] });
     const runs = distinct(shown.map(([s]) => report.series[s].runs)).sort((a, b) => a - b);
     document.getElementById("note").textContent = lines.length
-      ? `${report.problems[problem.value]} on ${report.data[data.value]}. Median of ${runs.join(" to ")} ` +
-        `run${runs.at(-1) > 1 ? "s" : ""}; the band holds the middle half of them.`
-      : "There is no finished run of this choice.";
+      ? `${report.problems[problem.value]} on ${report.data[data.value]}. ` +
+        (runs.at(-1) > 1 ? `Median of ${runs.join(" to ")} runs; the band spans the quartiles.` : "One run.")
+      : "No finished run with these settings.";
   }
 
   function line(series, variant, metric, steps) {
     const many = step.value === "all";
-    const dashes = [":", "--", "-", "-."];
+    const dashes = report.step_dashes;
+    const [low, median, high] = series.y[metric];
+    const y = numbers(median);
     const tag = many || (step.value === "best" && steps.length > 1) ? `, \u03b1 = ${series.step}` : "";
-    return { ...variant, label: variant.label + tag, key: variant.label + (many ? tag : ""), dash: many ? dashes[steps.indexOf(series.step) % 4] : variant.dash,
-      x: unpack(report.columns[series.x[axes.indexOf(axis.value)]]), ...unpackBand(series.y[metrics.indexOf(metric)]) };
+    return { ...variant, label: variant.label + tag, key: variant.label + (many ? tag : ""), dash: many ? dashes[steps.indexOf(series.step) % dashes.length] : variant.dash,
+      x: report.columns[series.x[cost.value]], y, low: low.map((v, i) => v ?? y[i]), high: high.map((v, i) => v ?? y[i]) };
   }
   update();
 }
@@ -339,10 +331,10 @@ function profiles() {
   const item = choose(box, "Compared", items.map((name) => [name, name]), update);
   const deltas = distinct(report.profiles.map((p) => p.delta));
   const delta = pills(box, "delta", "Accuracy \u03b4", deltas.map((d, i) => [d, d, i === 0]), update);
-  const cost = pills(box, "cost", "Cost", [["rounds", "rounds", true], ["evaluations", "evaluations"]], update);
+  const cost = pills(box, "profile-cost", "Cost", [["rounds", "rounds", true], ["evaluations", "evaluations"]], update);
   function update() {
     const found = report.profiles.find((p) =>
-      p.item === item.value && p.delta === Number(delta.value) && p.axis === cost.value);
+      p.item === item.value && p.delta === Number(delta.value) && p.cost === cost.value);
     const right = Math.max(4, 1.15 * Math.max(1, ...found.lines.flatMap((l) => l.points.map(([t]) => t))));
     const lines = found.lines.map((l) => {
       const points = [...(l.points[0]?.[0] === 1 ? [] : [[1, 0]]), ...l.points];
@@ -352,7 +344,7 @@ function profiles() {
     chart.show({ lines, step: true, logX: true, logY: false, xLabel: "\u03c4", xName: "\u03c4 =",
       yLabel: "\u03c1(\u03c4), share solved", yRange: [0, 1.02] });
     document.getElementById("profile-note").textContent =
-      `${found.instances} instances on which everything that is compared was run.`;
+      `${found.instances} instances with results of all compared settings.`;
   }
   update();
 }

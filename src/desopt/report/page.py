@@ -1,4 +1,4 @@
-"""One HTML page that needs nothing else: no network, no other file."""
+"""The report as a single HTML file that needs no network and no other file."""
 
 from __future__ import annotations
 
@@ -12,24 +12,27 @@ from importlib import resources
 from urllib.parse import quote
 
 from desopt.report import tables
-from desopt.report.figures import Plan
-from desopt.report.packing import pack
-from desopt.report.select import Study
+from desopt.report.figures import PlannedFigure
+from desopt.report.page_data import page_data
+from desopt.report.results import Results
 from desopt.report.tables import Table
 from desopt.report.verdicts import FAILS, HOLDS, UNKNOWN, Claim, departures
-from desopt.studies.text import printable
+from desopt.studies.output import printable
 
 TITLE = "Distributed evolution strategies: results"
 KINDS = {HOLDS: "holds", FAILS: "fails", UNKNOWN: "open"}
-COUNTED = {HOLDS: "claims hold", FAILS: "do not hold", UNKNOWN: "lack data"}
+COUNTED = {HOLDS: "claims hold", FAILS: "do not hold", UNKNOWN: "undecided"}
 SIGNS = {HOLDS: "\N{CHECK MARK}", FAILS: "\N{MULTIPLICATION X}", UNKNOWN: "?"}
 
 
 def render(
-    study: Study, claims: Sequence[Claim], figures: Sequence[Plan], formats: Sequence[str]
+    results: Results,
+    claims: Sequence[Claim],
+    figures: Sequence[PlannedFigure],
+    formats: Sequence[str],
 ) -> str:
-    """The page. Equal results give an equal page."""
-    packed = pack(study)
+    """The page. Equal results give equal pages."""
+    data = page_data(results)
     css, js = _asset("page.css"), _asset("page.js")
     parts = {
         "title": TITLE,
@@ -37,20 +40,20 @@ def render(
         "js": js,
         "css_hash": _hash(css),
         "js_hash": _hash(js),
-        "data": _script(packed),
-        "lead": _lead(study),
+        "data": _script(data),
+        "lead": _lead(results),
         "verdicts": _verdicts(claims),
-        "claims": _claims(claims, departures(study)),
-        "tables": _section("tables", "Tables", map(_table, tables.tables(study))),
-        "figures": _figures(figures, formats),
-        "provenance": _provenance(study),
+        "claims": _claims(claims, departures(results)),
+        "tables": _section("tables", "Tables", map(_table, tables.tables(results))),
+        "figures": _figures(figures, formats, results.of_paper),
+        "provenance": _provenance(results),
         "fallback": _fallback(figures, formats),
     }
-    parts["contents"] = _contents(parts, bool(packed["profiles"]))
+    parts["contents"] = _contents(parts, bool(data["profiles"]))
     page = _asset("page.html")
-    if not packed["profiles"]:
+    if not data["profiles"]:
         page = re.sub(r'<section id="profiles">.*?</section>\n', "", page, flags=re.DOTALL)
-    # In one pass, so that nothing inside the parts is taken for a place to fill.
+    # In one pass, so that the parts themselves are not searched for placeholders.
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], page)
 
 
@@ -59,7 +62,7 @@ def _asset(name: str) -> str:
 
 
 def _hash(source: str) -> str:
-    """What the page's policy allows: this very text, and none that a name may smuggle in."""
+    """The hash by which the content security policy allows this text and no other."""
     digest = hashlib.sha256(source.encode()).digest()
     return f"'sha256-{base64.b64encode(digest).decode()}'"
 
@@ -68,18 +71,18 @@ def _text(text: str) -> str:
     return html.escape(printable(text))
 
 
-def _link(plan: Plan, form: str) -> str:
+def _link(plan: PlannedFigure, form: str) -> str:
     return html.escape(quote(f"figures/{plan.name}.{form}"))
 
 
 def _script(value: object) -> str:
-    """JSON that cannot end the element it stands in."""
+    """JSON that cannot close the script element around it."""
     text = json.dumps(value, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c")
 
 
-def _lead(study: Study) -> str:
-    done = [o for o in study.outcomes if o.status == "done"]
+def _lead(results: Results) -> str:
+    done = [o for o in results.outcomes if o.status == "done"]
     methods, data, problems = (
         len({getattr(o.case, name) for o in done}) for name in ("method", "data", "problem")
     )
@@ -90,9 +93,9 @@ def _lead(study: Study) -> str:
         _plural(data, "data set"),
     )
     return html.escape(
-        f"DES minimises a function from its values alone, with the data spread over workers. "
-        f"{counts[0]} of {counts[1]} on {counts[2]} and {counts[3]}; "
-        "every number below is computed from their results."
+        "DES minimises a function from its values alone, with the data distributed over workers. "
+        f"This report covers {counts[0]}: {counts[1]}, {counts[2]}, {counts[3]}. "
+        "All numbers are computed from the stored results."
     )
 
 
@@ -129,10 +132,10 @@ def _claims(claims: Sequence[Claim], departed: str) -> str:
     if not claims:
         return ""
     items = "".join(map(_claim, claims))
-    intro = "<p>What the paper says, and what these results say. Nothing is judged by hand.</p>"
+    intro = "<p>The paper's claims, each decided by a fixed rule from the results alone.</p>"
     if departed:
         intro += (
-            "<p><b>Not at the paper's settings</b>, so the verdicts are about these: "
+            "<p><b>The settings differ from the paper's</b>, and the verdicts hold for these: "
             f"{_text(departed)}.</p>"
         )
     return _section("claims", "Claims of the paper", [intro, f'<ol class="claims">{items}</ol>'])
@@ -143,7 +146,7 @@ def _claim(claim: Claim) -> str:
     return (
         f'<li><span class="verdict {KINDS[claim.verdict]}">{SIGNS[claim.verdict]} '
         f"{claim.verdict}</span><div><h3>{e(claim.text)}</h3><p>{e(claim.numbers)}</p>"
-        f"<details><summary>How it is judged ({e(claim.source)})</summary>"
+        f"<details><summary>Rule ({e(claim.source)})</summary>"
         f"{e(claim.definition)}</details></div></li>"
     )
 
@@ -168,18 +171,19 @@ def _cell(text: str, bold: bool) -> str:
     return f"<td><b>{shown}</b></td>" if bold else f"<td>{shown}</td>"
 
 
-def _figures(figures: Sequence[Plan], formats: Sequence[str]) -> str:
+def _figures(figures: Sequence[PlannedFigure], formats: Sequence[str], of_paper: bool) -> str:
     if not formats or not figures:
         return ""
     items = []
     for plan in figures:
         links = ", ".join(f'<a href="{_link(plan, f)}">{f.upper()}</a>' for f in formats)
         items.append(f"<li>{_text(plan.caption)} ({links})</li>")
-    intro = "<p>In the paper's arrangement, for a LaTeX document; they lie beside this page.</p>"
+    arranged = "Arranged as in the paper, ready" if of_paper else "Ready"
+    intro = f"<p>{arranged} for LaTeX, in the folder of this page.</p>"
     return _section("figures", "Figures", [intro, f'<ul class="files">{"".join(items)}</ul>'])
 
 
-def _fallback(figures: Sequence[Plan], formats: Sequence[str]) -> str:
+def _fallback(figures: Sequence[PlannedFigure], formats: Sequence[str]) -> str:
     if "svg" not in formats:
         return ""
     return "".join(
@@ -187,12 +191,12 @@ def _fallback(figures: Sequence[Plan], formats: Sequence[str]) -> str:
     )
 
 
-def _provenance(study: Study) -> str:
-    found = (tables.settings(study), tables.provenance(study), tables.failures(study))
+def _provenance(results: Results) -> str:
+    found = (tables.settings(results), tables.provenance(results), tables.failures(results))
     foot = (
-        "<footer>Written by <code>desopt report</code>, which only reads results. "
-        "The loss includes the penalty; generated data sets are marked (generated) and bear no "
-        "name of a real one. Rounds are the paper's: a generation of ES-CSA counts as the rounds "
-        "that cost as many function evaluations.</footer>"
+        "<footer>Written by <code>desopt report</code>. Losses include the regularisation. "
+        "Synthetic data sets are marked (generated) and have names of their own. Rounds are the "
+        "paper's: a generation of ES-CSA counts as the number of rounds with the same number of "
+        "function evaluations.</footer>"
     )
     return _section("provenance", "Settings and provenance", [*map(_table, found), foot])

@@ -1,4 +1,4 @@
-"""The report's tables, as rows of text for HTML and for LaTeX."""
+"""The tables of the report, as rows of text for HTML, LaTeX and the terminal."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from desopt.methods import METHODS
+from desopt.methods.registry import METHODS
+from desopt.objectives.losses import LOSSES
 from desopt.report import names
-from desopt.report.select import Series, Study, best_steps, richest
+from desopt.report.results import Results, Series, best_steps, by_settings
 from desopt.studies.cases import FIELDS
-from desopt.studies.files import write_text
-from desopt.studies.store import Outcome
-from desopt.studies.text import printable
+from desopt.studies.output import printable, write_text
+from desopt.system.progress import duration
 
-#: Of the settings, those that are not shown as such: they name the instance, or count the runs.
-NAMING = ("data", "digest", "problem", "method", "run")
+#: Fields of a case that are not settings: they identify the instance, the method and the run.
+IDENTIFYING = ("data", "digest", "problem", "method", "run")
 MISSING = "\N{EN DASH}"
-MESSAGE = 500  # characters of one that are shown
+MAX_MESSAGE = 500  # characters
 
 
 @dataclass(frozen=True)
 class Table:
-    """A caption, a header and rows of text; ``bold`` holds the (row, column) that stand out."""
+    """A caption, a header and rows of text; ``bold`` are the (row, column) to emphasise."""
 
     name: str
     caption: str
@@ -31,20 +31,21 @@ class Table:
     bold: frozenset[tuple[int, int]] = frozenset()
 
 
-def tables(study: Study) -> list[Table]:
-    """Table 1 of the paper, and where every method ended."""
-    found = richest(study.item("curves"), "method", "step_size")
+def tables(results: Results) -> list[Table]:
+    """Table 1 of the paper, and the final losses and errors of all methods."""
+    found = by_settings(results.item("curves"), "method", "step_size")
     series = best_steps([s for group in found.values() for s in group.values()])
     ended = [
-        results(series, "train_loss", "Final training loss, with the best step size"),
-        results(series, "test_error", "Final test error (%), with the same step size"),
+        final_values(series, "train_loss", "Final training loss (best step size)"),
+        final_values(series, "test_error", "Final test error in % (same step size)"),
     ]
-    return [data_sets(study.outcomes), *(table for table in ended if table.rows)]
+    return [data_sets(results), *(table for table in ended if table.rows)]
 
 
-def data_sets(outcomes: Iterable[Outcome]) -> Table:
+def data_sets(results: Results) -> Table:
+    """The dimensions and origins of the data sets; Table 1 of the paper."""
     found = {}
-    for o in outcomes:
+    for o in results.outcomes:
         if o.status == "done":
             found[o.case.data, o.train_rows + o.test_rows] = o
     order = names.in_order({data for data, _ in found}, names.DATA)
@@ -63,14 +64,17 @@ def data_sets(outcomes: Iterable[Outcome]) -> Table:
         )
     ]
     header = ("data set", "n", "N", "training rows", "test rows", "density", "origin")
-    return Table("table-1-data-sets", "Data sets (Table 1 of the paper)", header, rows)
+    name, caption = "table-data-sets", "Data sets"
+    if results.of_paper:
+        name, caption = "table-1-data-sets", "Data sets (Table 1 of the paper)"
+    return Table(name, caption, header, rows)
 
 
-def results(series: Sequence[Series], metric: str, caption: str) -> Table:
+def final_values(series: Sequence[Series], metric: str, caption: str) -> Table:
     """One row per instance, one column per method, the best one bold."""
-    groups = richest(series, "method")
+    groups = by_settings(series, "method")
     methods = names.in_order({s.case.method for s in series}, METHODS)
-    problems = names.in_order({s.case.problem for s in series}, names.PROBLEMS)
+    problems = names.in_order({s.case.problem for s in series}, LOSSES)
     data = names.in_order({s.case.data for s in series}, names.DATA)
     rows: list[list[str]] = []
     bold = set()
@@ -86,6 +90,23 @@ def results(series: Sequence[Series], metric: str, caption: str) -> Table:
     return Table(f"table-{metric.replace('_', '-')}", caption, header, rows, frozenset(bold))
 
 
+def summary(series: Sequence[Series], optimum: tuple[float, float]) -> Table:
+    """Methods on one instance, the best first; the last row is the optimum (loss, error)."""
+    rows = []
+    for s in sorted(series, key=Series.final):
+        values, upload, seconds = (s.x[cost][-1] for cost in ("evaluations", "upload", "seconds"))
+        rows.append([
+            names.method(s.case.method), f"{s.case.step_size:g}", f"{s.final():.4f}",
+            f"{s.final('test_error'):.1%}", f"{values / 1e6:.1f}", f"{upload / 1000:,.1f}",
+            f"{seconds:.1f}",
+        ])  # fmt: skip
+    rows.append(["optimum", "", f"{optimum[0]:.4f}", f"{optimum[1]:.1%}", "", "", ""])
+    header = ("method", "step", "train loss", "test error", "M values", "kB up", "seconds")
+    return Table(
+        "summary", "M values: millions of values of F; kB up: sent by the workers", header, rows
+    )
+
+
 def _end(series: Series | None, metric: str) -> str:
     if series is None:
         return MISSING
@@ -94,17 +115,17 @@ def _end(series: Series | None, metric: str) -> str:
     return f"{shown} ({series.case.step_size:g})"
 
 
-def settings(study: Study) -> Table:
-    """What was run: the values of every setting, a column for every item."""
+def settings(results: Results) -> Table:
+    """The values of every setting, one column per item."""
     rows = []
     for name in FIELDS:
-        if name not in NAMING:
-            cells = [_values(name, series) for series in study.items.values()]
+        if name not in IDENTIFYING:
+            cells = [_values(name, series) for series in results.items.values()]
             if any(cell != MISSING for cell in cells):
                 rows.append([_setting(name), *cells])
-    runs = [sorted({s.runs for s in series}) for series in study.items.values()]
-    rows.append(["runs (seeds from 0)", *map(_span, runs)])
-    header = ("setting", *map(names.item, study.items))
+    runs = [sorted({s.runs for s in series}) for series in results.items.values()]
+    rows.append(["runs (seeds 0, 1, ...)", *map(_span, runs)])
+    header = ("setting", *map(names.item, results.items))
     return Table("settings", "Settings", header, rows)
 
 
@@ -124,42 +145,42 @@ def _span(numbers: Sequence[int]) -> str:
     return f"{first}" if first == last else f"{first} to {last}"
 
 
-def provenance(study: Study) -> Table:
-    """Where the numbers come from."""
-    done = [o for o in study.outcomes if o.status == "done"]
+def provenance(results: Results) -> Table:
+    """Versions, machines, dates and data behind the numbers."""
+    done = [o for o in results.outcomes if o.status == "done"]
     rows = [
         ["desopt", ", ".join(sorted({o.version for o in done}))],
         ["machine", "; ".join(sorted({o.machine for o in done if o.machine}))],
         ["seeds", _span(sorted({o.seed for o in done}))],
         ["finished", f"{min(o.finished for o in done)} to {max(o.finished for o in done)}"],
-        ["processor time", f"{sum(o.cpu_seconds for o in done) / 3600:.2f} hours"],
+        ["processor time", duration(sum(o.cpu_seconds for o in done))],
     ]
-    rows += [[name, value] for name, value in study.about.items()]
+    rows += [[name, value] for name, value in results.about.items()]
     digests = {o.case.data: o.case.digest for o in done}
     for data in names.in_order(digests, names.DATA):
-        rows.append([f"digest of {names.data(data, False)}", digests[data] or "not known"])
-    for item in study.progress:
+        rows.append([f"digest of {names.data(data, False)}", digests[data] or "unknown"])
+    for item in results.progress:
         failed = f", {item.failed} failed" if item.failed else ""
         rows.append([names.item(item.name), f"{item.done:,} of {item.cases:,} cases done{failed}"])
-    return Table("provenance", "Provenance", ("what", "value"), rows)
+    return Table("provenance", "Provenance", ("", "value"), rows)
 
 
-def failures(study: Study) -> Table:
-    """Cases that ended in an error, by message."""
+def failures(results: Results) -> Table:
+    """Failed cases, grouped by error message."""
     found: dict[str, list[str]] = {}
-    for o in study.outcomes:
+    for o in results.outcomes:
         if o.status != "done":
             message = " ".join(o.message.split())
-            found.setdefault(message[:MESSAGE], []).append(o.case.label)
+            found.setdefault(message[:MAX_MESSAGE], []).append(o.case.label)
     rows = [
         [message, f"{len(cases)}", "; ".join(cases[:3]) + ("; ..." if len(cases) > 3 else "")]
         for message, cases in found.items()
     ]
-    return Table("failures", "Cases that failed", ("error", "cases", "such as"), rows)
+    return Table("failures", "Failed cases", ("error", "cases", "examples"), rows)
 
 
 def write_latex(table: Table, folder: Path) -> Path:
-    """A tabular for the booktabs package."""
+    """Write a LaTeX tabular for the booktabs package."""
     lines = [rf"\begin{{tabular}}{{l{'r' * (len(table.header) - 1)}}}", r"\toprule"]
     lines += [_latex_row(table.header), r"\midrule"]
     for i, row in enumerate(table.rows):
@@ -181,7 +202,7 @@ def _latex_row(cells: Iterable[str]) -> str:
 _LATEX = {c: f"\\{c}" for c in "&%$#_{}"} | {
     "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
     "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", '"': r"\textquotedbl{}",
-    "[": "{[}", "*": "{*}",  # after the end of a line they would be its arguments
+    "[": "{[}", "*": "{*}",  # at the start of a line they would be arguments of \\
     MISSING: "--",
 }  # fmt: skip
 

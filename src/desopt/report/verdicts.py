@@ -1,4 +1,4 @@
-"""A claim and its verdict; what all claims share."""
+"""Claims and verdicts, and the tools that the rules share."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from desopt.report import names
-from desopt.report.select import Instance, Series, Study, richest
+from desopt.report.results import Instance, Results, Series, by_settings
 
 HOLDS, FAILS, UNKNOWN = "holds", "does not hold", "not enough data"
 
-#: Below this, an exception or the lack of one says nothing: one data set with the three problems.
-LEAST_INSTANCES = 3
-SHOWN = 8  # exceptions that are named
+#: Fewer instances decide nothing. Three are the three problems on one data set.
+MIN_INSTANCES = 3
+MAX_EXCEPTIONS = 8  # exceptions listed by name
 
-#: The paper's settings, and how often it runs everything.
+#: The paper's settings and number of runs.
 PAPER: dict[str, set[Any]] = {
     "workers": {10},
     "batch_size": {1000},
@@ -28,7 +28,7 @@ RUNS = 8
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim, the verdict, the numbers behind it, and how it is judged."""
+    """A claim of the paper, the verdict, the numbers behind it, and the rule (``definition``)."""
 
     text: str
     source: str
@@ -40,9 +40,9 @@ class Claim:
 def conclude(
     text: str, source: str, definition: str, instances: int, holds: bool, numbers: str
 ) -> Claim:
-    """The verdict, unless there are too few instances for one."""
-    if instances < LEAST_INSTANCES:
-        numbers = f"{count(instances)} complete; {LEAST_INSTANCES} are needed"
+    """The verdict; ``UNKNOWN`` with too few instances."""
+    if instances < MIN_INSTANCES:
+        numbers = f"{count(instances)} complete; {MIN_INSTANCES} are needed"
         return Claim(text, source, UNKNOWN, numbers, definition)
     return Claim(text, source, HOLDS if holds else FAILS, numbers, definition)
 
@@ -58,17 +58,17 @@ def tally(good: Mapping[Instance, bool], generated: Iterable[Instance] = ()) -> 
     if both := made & good.keys():
         text += f" ({len(both)} on generated data)"
     bad = [names.instance(i, i in made) for i, ok in good.items() if not ok]
-    more = f" and {len(bad) - SHOWN} more" if len(bad) > SHOWN else ""
-    return text + (f"; exceptions: {', '.join(bad[:SHOWN])}{more}" if bad else "")
+    more = f" and {len(bad) - MAX_EXCEPTIONS} more" if len(bad) > MAX_EXCEPTIONS else ""
+    return text + (f"; exceptions: {', '.join(bad[:MAX_EXCEPTIONS])}{more}" if bad else "")
 
 
 def on_generated(tuned: Mapping[Instance, Mapping[str, Series]]) -> set[Instance]:
     return {i for i, group in tuned.items() if any(s.generated for s in group.values())}
 
 
-def tuned(study: Study, methods: Sequence[str]) -> dict[Instance, dict[str, Series]]:
-    """Each method with its best step size, where all methods have the whole grid."""
-    found = richest(study.item("curves"), "method", "step_size")
+def tuned(results: Results, methods: Sequence[str]) -> dict[Instance, dict[str, Series]]:
+    """Each method with its best step size, on instances with the whole grid of step sizes."""
+    found = by_settings(results.item("curves"), "method", "step_size")
     grid = {step for group in found.values() for _, step in group}
     result = {}
     for instance, group in found.items():
@@ -80,9 +80,9 @@ def tuned(study: Study, methods: Sequence[str]) -> dict[Instance, dict[str, Seri
     return result
 
 
-def departures(study: Study) -> str:
-    """How the settings of the methods' comparison differ from the paper's; empty if they do not."""
-    series = study.item("curves")
+def departures(results: Results) -> str:
+    """How the settings of the comparison differ from the paper's; empty if they agree."""
+    series = results.item("curves")
     found = []
     for name, allowed in PAPER.items():
         values = {getattr(s.case, name) for s in series} - allowed

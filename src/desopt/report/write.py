@@ -1,4 +1,4 @@
-"""Write a report: the page, the figures, the tables, the claims."""
+"""Write a report: page, figures, tables, verdicts."""
 
 from __future__ import annotations
 
@@ -9,58 +9,56 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from desopt.report import figures, names, page, tables
+from desopt.report import figures, page, tables
 from desopt.report.claims import judge
-from desopt.report.select import Study
+from desopt.report.results import Results
 from desopt.report.verdicts import Claim, departures
-from desopt.studies.files import write_text
-from desopt.studies.text import printable
+from desopt.studies.output import printable, write_text
 
 FORMATS = ("html", "svg", "pdf", "tex")
-RECORD = ".written"  # the names of the files of a report, one per line
-NEEDS = "figures need matplotlib: pip install 'desopt[report]', or ask for --format html,tex"
+MANIFEST = ".written"  # the files of a report, one name per line
+NEEDS = "figures need matplotlib: pip install 'desopt[report]', or use --format html,tex"
 
 
 @dataclass(frozen=True)
-class Written:
-    """What came of it."""
+class WrittenReport:
+    """The verdicts and the files of a report."""
 
     claims: Sequence[Claim]
-    departed: str  # from the paper's settings
+    departures: str  # from the paper's settings
     paths: Sequence[Path]
 
 
 def write(
-    study: Study, out: Path, formats: Sequence[str], step: Callable[[str, int], None]
-) -> Written:
-    """Write the report; ``step(name, of)`` is called before each of ``of`` parts."""
+    results: Results, out: Path, formats: Sequence[str], step: Callable[[str, int], None]
+) -> WrittenReport:
+    """Write the report; ``step(name, of)`` is called before each of its ``of`` parts."""
     drawn = [form for form in formats if form in ("svg", "pdf")]
     if drawn:
         require_matplotlib()
-    # Judging a study that is not the paper's would only say eleven times that data are missing.
-    claims = judge(study) if study.items.keys() & names.ITEMS.keys() else []
-    plans = figures.planned(study)
+    claims = judge(results) if results.of_paper else []
+    plans = figures.planned(results)
     count = len(plans) * bool(drawn) + 1
     out.mkdir(parents=True, exist_ok=True)
-    departed = departures(study)
+    departed = departures(results)
     paths = _write_claims(claims, departed, out)
     for plan in plans if drawn else ():
         step(plan.name, count)
         paths += figures.save(plan, out / "figures", drawn)
     step("page", count)
     if "tex" in formats:
-        paths += [tables.write_latex(table, out) for table in tables.tables(study)]
+        paths += [tables.write_latex(table, out) for table in tables.tables(results)]
     if "html" in formats:
         target = out / "index.html"
-        write_text(target, page.render(study, claims, plans, drawn))
+        write_text(target, page.render(results, claims, plans, drawn))
         paths.insert(0, target)
     _remove_former(out, paths, [*formats, "md", "json"])
-    return Written(claims, departed, paths)
+    return WrittenReport(claims, departed, paths)
 
 
 def _remove_former(out: Path, paths: Sequence[Path], formats: Sequence[str]) -> None:
-    """Remove what an earlier report wrote in these formats and this one did not."""
-    record = out / RECORD
+    """Remove files of an earlier report in these formats that this one did not write."""
+    record = out / MANIFEST
     before = record.read_text(encoding="utf-8").splitlines() if record.is_file() else []
     now = [path.relative_to(out).as_posix() for path in paths]
     kept = []
@@ -82,10 +80,12 @@ def require_matplotlib() -> None:
 
 
 def _write_claims(claims: Sequence[Claim], departed: str, out: Path) -> list[Path]:
-    """For a README and for programs."""
+    """The verdicts as Markdown and as JSON."""
     if not claims:
         return []
-    lines = [f"Not at the paper's settings: {_markdown(departed)}.", ""] if departed else []
+    lines = (
+        [f"Settings that differ from the paper's: {_markdown(departed)}.", ""] if departed else []
+    )
     lines += ["| claim | verdict | numbers |", "|---|---|---|"]
     lines += [f"| {c.text} | {c.verdict} | {_markdown(c.numbers)} |" for c in claims]
     text, data = out / "claims.md", out / "claims.json"
@@ -96,6 +96,6 @@ def _write_claims(claims: Sequence[Claim], departed: str, out: Path) -> list[Pat
 
 
 def _markdown(text: str) -> str:
-    """Text of a cell: no markup, no HTML, no link, whatever the names in it look like."""
+    """Plain text in a table cell: markup, HTML and links in it are escaped."""
     marked = re.sub(r"([\\`*_~|\[\]]|:(?=//))", r"\\\1", html.escape(text, quote=False))
     return printable(marked)

@@ -1,7 +1,7 @@
 """A case: one run of one method, as data.
 
-Its id is a digest of its fields, so that the same case asked for by several figures, on another
-day or by another process is known to be the same.
+Its id is a digest of its fields. Several figures, processes and machines that need the same case
+therefore share one result.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from typing import Any
 
-from desopt.studies.text import short
+from desopt.studies.output import short
 
-LARGEST = 2**63  # whole numbers are kept in 64 bits
+LARGEST = 2**63  # SQLite's integers have 64 bits
 
 _WHOLE = ("run", "rows", "workers", "iterations", "batch_size", "mixture", "points", "rounds")
 _REAL = ("step_size", "budget", "momentum", "radius", "regularization")
@@ -28,14 +28,14 @@ _TEXT = ("data", "problem", "method", "digest")
 class Case:
     """Everything that decides the numbers of a run, in the paper's symbols.
 
-    data, rows: the data set, and how many of its rows are used (None: all)
-    digest: of what the data set is made from (None: not known, as in results of desopt 0.1)
+    data, rows: the data set, and the number of its rows used (None: all)
+    digest: of the content of the data set (None: unknown, as in results of desopt 0.1)
     problem, regularization: the loss, and lambda_p
     method, step_size, momentum, mixture, radius: alpha, beta, l, mu
     workers, iterations, batch_size: M, K, b
-    budget: E, for a budget of E N values of F; or ``rounds`` instead: T itself
-    run: the number of the repetition, which is also its seed
-    points: how often the curve is evaluated, besides round 0
+    budget: E, for a budget of E N values of F; or instead ``rounds``: T
+    run: the number of the repetition, also the seed
+    points: evaluations of the curve, besides round 0
     """
 
     data: str
@@ -71,9 +71,9 @@ class Case:
 
     @cached_property
     def id(self) -> str:
-        """Sixteen hexadecimal digits, the same on every machine.
+        """16 hexadecimal digits, the same on every machine.
 
-        What is None is left out, so that a field added later changes no id of today.
+        Fields that are None are omitted: a field added later changes no existing id.
         """
         given = {name: value for name, value in asdict(self).items() if value is not None}
         text = json.dumps(given, sort_keys=True, separators=(",", ":"))
@@ -81,7 +81,7 @@ class Case:
 
     @property
     def seed(self) -> int:
-        """Of everything random in the run: the same for all methods, problems and data."""
+        """The seed of the run, the same for all methods, problems and data sets."""
         return self.run
 
     @property
@@ -95,13 +95,13 @@ OPTIONAL = ("rows", "budget", "rounds", "digest")
 
 
 def from_mapping(values: Mapping[str, Any]) -> Case:
-    """The case with these fields; others that the mapping may have are left out."""
+    """The case with these fields; other keys of the mapping are ignored."""
     return Case(**{name: values[name] for name in FIELDS})
 
 
 def _check_text(name: str, value: Any) -> None:
     if not isinstance(value, str) or not value:
-        raise TypeError(f"{name} must be a text that is not empty, got {value!r}")
+        raise TypeError(f"{name} must be a non-empty text, got {value!r}")
     try:
         value.encode()
     except UnicodeEncodeError:

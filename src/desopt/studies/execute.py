@@ -14,27 +14,29 @@ from desopt.contract.errors import TheoryWarning
 from desopt.contract.types import FloatArray
 from desopt.data import load, partition, train_test
 from desopt.methods import METHODS, ProblemSize
-from desopt.objectives.scoring import Part
+from desopt.objectives.scoring import LabelledRows
 from desopt.run.history import Row
 from desopt.run.minimize import minimize
 from desopt.studies.cases import Case
 
-#: All runs of a data set have one split: what differs between runs is the method's luck.
+#: All runs on a data set share one split: runs differ only in the method's randomness.
 SPLIT_SEED = 0
 
 
 @dataclass(frozen=True)
 class Length:
-    """How long a case runs."""
+    """The length of a run."""
 
     rounds: int
-    #: Rounds of the paper that cost as much as one of its rounds: not 1 for populations only.
+    #: Values of F per round.
+    samples: int
+    #: One round in rounds of the paper, which cost M K b values of F.
     paper_rounds_each: float
     population: int | None
 
 
 def length(case: Case, rows: int, n: int) -> Length:
-    """T = E N / (M K b), at least 1; a population gets the generations of as many samples."""
+    """T = E N / (M K b), at least 1; a population gets as many generations as cost the same."""
     method = METHODS[case.method]
     problem = ProblemSize(
         n=n,
@@ -47,20 +49,18 @@ def length(case: Case, rows: int, n: int) -> Length:
     rounds = case.rounds or case.budget * rows / samples  # type: ignore[operator]
     population = method.derived(problem).get("population")
     if population is None:
-        return Length(max(1, round(rounds)), 1.0, None)
+        return Length(max(1, round(rounds)), samples, 1.0, None)
     each = population * rows / samples
-    return Length(max(1, round(rounds / each)), each, population)
+    return Length(max(1, round(rounds / each)), population * rows, each, population)
 
 
-def dealt(part: Part, case: Case) -> Any:
-    """The rows as ``minimize`` would deal them, but each worker's side by side.
+def dealt(part: LabelledRows, case: Case) -> Any:
+    """The rows partitioned as ``minimize`` does, with each worker's rows contiguous in memory.
 
-    The bits are the same, and minibatches of a large set take half the time, since they do
-    not come from all over the memory.
+    The bits are the same, but minibatches of a large set take half the time.
     """
-    if (
-        METHODS[case.method].single_worker or part.y.size < case.workers
-    ):  # the latter is refused there
+    single = METHODS[case.method].single_worker
+    if single or part.y.size < case.workers:  # too few rows: minimize refuses
         return part.X, part.y
     parts = partition(part.y.size, case.workers, case.seed)
     return [(part.X[rows], part.y[rows]) for rows in parts]
@@ -68,16 +68,16 @@ def dealt(part: Part, case: Case) -> Any:
 
 @dataclass(frozen=True)
 class Split:
-    """A data set, split."""
+    """A data set, split into training and test rows, with its description."""
 
-    train: Part
-    test: Part
+    train: LabelledRows
+    test: LabelledRows
     facts: dict[str, Any]
 
     @classmethod
     def load(cls, name: str, rows: int | None, data_dir: str | None = None) -> Split:
         whole = load(name, data_dir=data_dir, rows=rows, seed=SPLIT_SEED)
-        train, test = (Part(part.X, part.y) for part in train_test(whole, seed=SPLIT_SEED))
+        train, test = (LabelledRows(part.X, part.y) for part in train_test(whole, seed=SPLIT_SEED))
         return cls(train, test, {
             "name": name, "train_rows": train.y.size, "test_rows": test.y.size, "n": whole.n,
             "density": whole.density, "generated": int(whole.generated), "origin": whole.origin,
@@ -85,8 +85,8 @@ class Split:
 
 
 @dataclass
-class Curve:
-    """A callback of ``minimize`` that measures at the rounds that are due."""
+class CurveRecorder:
+    """A callback of ``minimize`` that evaluates the point at the given rounds."""
 
     case: Case
     split: Split
@@ -98,7 +98,7 @@ class Curve:
             self.measure(row, row.x)
 
     def measure(self, row: dict[str, Any], x: FloatArray) -> None:
-        """Append a point, in the order of the columns of the store's table."""
+        """Append a point, with the columns of the store's table."""
         counts = [row[name] for name in ("evaluations", "samples", "bytes_up", "bytes_down")]
         scores: list[float] = []
         for part in (self.split.train, self.split.test):
@@ -107,16 +107,16 @@ class Curve:
 
 
 def due_rounds(rounds: int, points: int) -> frozenset[int]:
-    """About ``points`` rounds, evenly spaced, with round 0 and the last one."""
+    """About ``points`` evenly spaced rounds, including round 0 and the last one."""
     return frozenset(np.linspace(0, rounds, min(points, rounds) + 1).round().astype(int).tolist())
 
 
 def execute(case: Case, split: Split) -> dict[str, Any]:
-    """Run the case: columns of its result, facts of its data, and the points of its curve."""
+    """Run the case; returns its result, the description of its data and the points of its curve."""
     wall, cpu = time.perf_counter(), time.process_time()
     n = split.train.X.shape[1]
     long = length(case, split.train.y.size, n)
-    curve = Curve(case, split, due_rounds(long.rounds, case.points))
+    curve = CurveRecorder(case, split, due_rounds(long.rounds, case.points))
     start = dict.fromkeys(("round", "evaluations", "samples", "bytes_up", "bytes_down"), 0)
     curve.measure({**start, "seconds": 0.0}, np.zeros(n))
     data = dealt(split.train, case)
@@ -133,9 +133,9 @@ def execute(case: Case, split: Split) -> dict[str, Any]:
 
 
 def warm_up(case: Case, split: Split) -> None:
-    """Have the kernels compiled and loaded, so that the measured seconds are those of the search.
+    """Compile and load the kernels, so that the measured time is that of the search.
 
-    A few rows of either label are enough.
+    A few rows of either label suffice.
     """
     y = split.train.y
     few = np.sort(np.concatenate([np.flatnonzero(y == label)[:8] for label in (-1, 1)]))
@@ -146,7 +146,7 @@ def warm_up(case: Case, split: Split) -> None:
 
 def _search(case: Case, data: Any, rounds: int, callbacks: Iterable[Any], **more: Any) -> None:
     with warnings.catch_warnings(), np.errstate(all="ignore"):
-        # Studies leave the theory on purpose, and a method that diverges is a result too.
+        # Studies leave the range of the theory on purpose, and divergence is a result too.
         for category in (TheoryWarning, RuntimeWarning):
             warnings.simplefilter("ignore", category)
         minimize(

@@ -1,10 +1,11 @@
-"""Who runs what: processes that work on one folder share the cases through claims in its file.
+"""Leases: sessions that work on one folder share its cases through claims in the store.
 
-A session is one ``desopt suite``. It beats while it lives: a number that it counts up. One whose
-process is known to be gone from this machine is dead at once. Of any other nothing is known but
-its beat: when that has stood still for a while, on the clock of who looks, the session is dead as
-well. Clocks of two machines are never compared. The claims of the dead are free again; one that
-was only asleep enters anew, and its result is taken or already there.
+A session is one ``desopt suite``. Each session has a heartbeat, a counter in the store. A session
+whose process is known to have ended on this machine is dead at once. About any other session only
+the heartbeat is known: if it has not changed for ``LEASE`` seconds on the observer's own clock,
+the session is dead. Clocks of different machines are never compared. The cases of a dead session
+are free again. A session that was only suspended registers again, and its result is accepted
+unless another session has delivered it meanwhile.
 """
 
 from __future__ import annotations
@@ -24,33 +25,33 @@ from desopt._version import __version__
 from desopt.studies.cases import Case
 from desopt.studies.store import Store
 
-#: Seconds without a beat after which a session counts as dead.
+#: Seconds without a heartbeat after which a session counts as dead.
 LEASE = 120.0
 
 
 class Session:
-    """This process's part in a study."""
+    """This process as one of those that work on a folder."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._me = json.dumps(_identity(os.getpid()))
         self._keys = store.keys()
         self._key = 0
-        #: Of every other session: its last beat, and when that was first seen, on our clock.
+        #: Of every other session: its last heartbeat, and when we first saw it, on our clock.
         self._seen: dict[int, tuple[float, float]] = {}
         with store.transaction():
-            self._enter()
+            self._register()
 
-    def _enter(self) -> None:
+    def _register(self) -> None:
         insert = "INSERT INTO sessions (process, beat) VALUES (?, 0) RETURNING key"
         self._key = int(self._store.query(insert, [self._me])[0]["key"])
 
     def beat(self) -> None:
-        """Say that this session lives, and bury those that do not."""
+        """Send a heartbeat, and remove dead sessions."""
         with self._store.transaction():
             alive = "UPDATE sessions SET beat = beat + 1 WHERE key = ? RETURNING key"
             if not self._store.query(alive, [self._key]):
-                self._enter()  # this machine slept, and another took us for dead
+                self._register()  # this machine was suspended and others took us for dead
             for row in self._store.query("SELECT * FROM sessions WHERE key != ?", [self._key]):
                 if _is_gone(row["process"]) or self._is_silent(row["key"], row["beat"]):
                     self._store.query("DELETE FROM sessions WHERE key = ?", [row["key"]])
@@ -72,7 +73,7 @@ class Session:
             return "mine" if self._store.query(insert, [key, self._key]) else "taken"
 
     def finish(self, case: Case, machine: str, reply: Mapping[str, Any]) -> bool:
-        """Enter what came of a case; False where another session has done so meanwhile."""
+        """Store the result of a case; False if another session has already done so."""
         key = self._keys[case.id]
         failed = "error" in reply
         result = {
@@ -91,13 +92,13 @@ class Session:
         return True
 
     def leave(self) -> None:
-        """Give back what is claimed."""
+        """End the session and give its cases back."""
         with self._store.transaction():
             self._store.query("DELETE FROM sessions WHERE key = ?", [self._key])
 
 
 def forget_failures(store: Store, cases: Iterable[Case]) -> None:
-    """Let those of the cases that failed be tried again."""
+    """Delete the results of failed cases among these, so that they run again."""
     keys = store.keys()
     with store.transaction():
         for case in cases:
@@ -106,13 +107,13 @@ def forget_failures(store: Store, cases: Iterable[Case]) -> None:
 
 
 def _identity(pid: int) -> dict[str, Any]:
-    """A process of a machine, and not a later one with the same number.
+    """Identifies a process on a machine, distinct from later processes with the same number.
 
-    Names are not kept, for results are given away. Neither are they enough: machines made from
-    one image share a name, containers a machine. Where the system tells, what counts is the
-    start of the machine and the list of processes that the number is from.
+    Host names are not stored, because results are published. They would not be enough either:
+    machines made from one image share a name, containers share a machine. Where the system
+    provides them, the boot id and the PID namespace identify the host.
     """
-    where = _text("/proc/sys/kernel/random/boot_id") or platform.node()
+    where = _read_text("/proc/sys/kernel/random/boot_id") or platform.node()
     with suppress(OSError):
         where += os.readlink("/proc/self/ns/pid")
     host = hashlib.blake2b(where.encode(errors="replace"), digest_size=8).hexdigest()
@@ -120,12 +121,12 @@ def _identity(pid: int) -> dict[str, Any]:
 
 
 def _start_time(pid: int) -> str:
-    """In ticks since the machine started; empty where the system does not tell."""
-    state, *rest = _text(f"/proc/{pid}/stat").rpartition(")")[2].split() or ["Z"]
+    """In ticks since boot; empty if the system does not provide it."""
+    state, *rest = _read_text(f"/proc/{pid}/stat").rpartition(")")[2].split() or ["Z"]
     return "" if state == "Z" else rest[18]
 
 
-def _text(path: str) -> str:
+def _read_text(path: str) -> str:
     try:
         return Path(path).read_text()
     except OSError:
@@ -133,12 +134,12 @@ def _text(path: str) -> str:
 
 
 def _is_gone(process: str) -> bool:
-    """Whether this was a process of this machine; False where that cannot be told."""
+    """Whether this process ran on this machine and has ended; False if unknown."""
     try:
         known = json.loads(process)
         host, pid, started = known["host"], int(known["pid"]), str(known["started"])
     except (TypeError, ValueError, KeyError, OverflowError, RecursionError):
-        return False  # not written by us: its beat has to tell
+        return False  # not our format: only the heartbeat counts
     if host != _identity(os.getpid())["host"]:
         return False
     if started:
@@ -151,6 +152,6 @@ def _exists(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except (OSError, OverflowError):  # it is another user's, or no number of a process
+    except (OSError, OverflowError):  # another user's process, or not a process number
         return True
     return True

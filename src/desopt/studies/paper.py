@@ -9,7 +9,7 @@ momentum   beta, with des-mr and alpha = 1                    Figure 5
 batch      b, with des-mr and alpha = 1; E N stays, T varies  Figure 6
 =========  =================================================  ==============================
 
-Table 1 needs no run: it is the shapes of the data sets, which every result carries.
+Table 1, the dimensions of the data sets, needs no run: every result records them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from itertools import product
 
 from desopt.methods.registry import COMPARED
 from desopt.studies.cases import Case
-from desopt.studies.shapes import Shape, shape
+from desopt.studies.datasets import Dimensions, dimensions
 
 PROBLEMS = ("lr", "nsvm", "lsvm")
 STEP_SIZES = (0.1, 1.0, 10.0)
@@ -28,16 +28,17 @@ MOMENTA = (0.0, 0.2, 0.4, 0.6, 0.8)
 BATCH_SIZES = (100, 500, 1000, 1500, 2000)
 ITEMS = ("curves", "alpha", "momentum", "batch")
 
-#: Table 1, and news20 beside it: where a file is not at hand, the twin of the same shape stands in.
+#: Table 1 and news20. A generated twin of the same dimensions replaces a missing file.
 DATA = ("ijcnn1", "SUSY", "covtype", "mnist", "real-sim", "rcv1", "news20")
 TWIN = {"SUSY": "susy-like", "real-sim": "real-sim-like", "rcv1": "rcv1-like"}
 
 
 @dataclass(frozen=True)
 class Scale:
-    """How much of the paper's effort is made. ``rows`` caps the rows of every data set.
+    """The computational effort: runs, (K, E) for n <= 100 and for n > 100, limits.
 
-    ``low`` and ``high`` are (K, E) for n <= 100 and for n > 100.
+    ``rows`` is the largest number of rows used of a data set; the paper's minibatch sizes are
+    divided by ``batch_divisor``.
     """
 
     runs: int
@@ -55,22 +56,22 @@ SCALES = {
 }
 
 
-def default_data(scale: str, at_hand: Sequence[str]) -> list[str]:
-    """The scale's data sets that are at hand, and twins for the others that have one."""
-    names = (name if name in at_hand else TWIN.get(name) for name in SCALES[scale].data)
+def default_data(scale: str, present: Sequence[str]) -> list[str]:
+    """The scale's data sets that are available, and the twins of missing ones."""
+    names = (name if name in present else TWIN.get(name) for name in SCALES[scale].data)
     return [name for name in names if name is not None]
 
 
 def items(
     scale: str, data: Sequence[str], rows: int | None = None, data_dir: str | None = None
 ) -> dict[str, list[Case]]:
-    """The cases of every item on these data sets; ``rows`` caps them further."""
+    """The cases of every item on these data sets, of each at most ``rows`` rows."""
     chosen = SCALES[scale]
     curves: list[Case] = []
     momentum: list[Case] = []
     batch: list[Case] = []
     for name, run, problem in product(data, range(chosen.runs), PROBLEMS):
-        base = _base(shape(name, data_dir), name, problem, run, chosen, rows)
+        base = _base(dimensions(name, data_dir), name, problem, run, chosen, rows)
         b = base.batch_size
         curves += [
             replace(base, method=method, step_size=alpha)
@@ -81,8 +82,10 @@ def items(
     return {"curves": curves, "alpha": curves, "momentum": momentum, "batch": batch}
 
 
-def _base(known: Shape, name: str, problem: str, run: int, scale: Scale, rows: int | None) -> Case:
-    """des-mr with alpha = 1, which the items vary."""
+def _base(
+    known: Dimensions, name: str, problem: str, run: int, scale: Scale, rows: int | None
+) -> Case:
+    """The case that the items vary: des-mr with alpha = 1."""
     cap = min(known.rows, scale.rows or known.rows, rows or known.rows)
     iterations, budget = scale.low if known.n <= 100 else scale.high
     return Case(

@@ -1,4 +1,4 @@
-"""A process that runs cases, seen from the side that gives them out."""
+"""A worker process, as seen by its parent."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from desopt.engines.processes.watched import Watched, python
 from desopt.studies.cases import Case
 
 _MAIN = "from desopt.studies.worker import main; main(*sys.argv[1:])"
-# One thread each: the cases are what runs in parallel.
+# One thread per process: the parallelism is over cases.
 _ONE_THREAD = {
     f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL", "NUMBA", "VECLIB")
 }
 
 
 class ProcessDied(RuntimeError):
-    """The process that ran a case is gone, without an answer."""
+    """The worker process died before it answered."""
 
 
 class WorkerProcess:
-    """A process of our own. It ends when this one does, with all that it has started."""
+    """A child process that runs cases. It ends with its parent, along with its own children."""
 
     def __init__(self, data_dir: str | None = None) -> None:
         self._watched = Watched(
@@ -36,21 +36,21 @@ class WorkerProcess:
         self.machine = ""
 
     def run(self, case: Case) -> dict[str, Any]:
-        """What ``worker.Desk.run`` gives for the case, or {"error": message}."""
+        """The result of ``worker.CaseRunner.run``, or {"error": message}."""
         assert self._popen.stdin is not None
         if not self.machine:
             self.machine = self._hello()
-        with suppress(OSError):  # it is gone: the answer says so
+        with suppress(OSError):  # broken pipe: _answer raises ProcessDied
             self._popen.stdin.write(json.dumps(asdict(case)) + "\n")
             self._popen.stdin.flush()
         return self._answer()
 
     def _hello(self) -> str:
-        """A process that cannot even start is no fault of the case."""
+        """The first line of a new process. If it cannot start, no case is to blame."""
         try:
             return str(self._answer()["machine"])
         except ProcessDied as error:
-            raise RuntimeError(f"a process for the cases cannot start: {error}") from error
+            raise RuntimeError(f"a worker process cannot start: {error}") from error
 
     def _answer(self) -> dict[str, Any]:
         assert self._popen.stdout is not None
@@ -63,13 +63,13 @@ class WorkerProcess:
         return answer
 
     def kill(self) -> None:
-        """End it now; whoever waits for its answer gets ``ProcessDied``."""
+        """Kill it; a thread waiting for its answer gets ``ProcessDied``."""
         self._watched.stop()
 
     def close(self) -> None:
-        """End it and let its pipes go; for the thread that talks to it."""
+        """Wait for its end and close its pipes; called by the thread that talks to it."""
         self._watched.wait()
         for pipe in (self._popen.stdin, self._popen.stdout):
-            with suppress(OSError):  # there may be something that it did not read
+            with suppress(OSError):  # unread input
                 if pipe is not None:
                     pipe.close()

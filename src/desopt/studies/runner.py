@@ -1,67 +1,75 @@
-"""Run the cases of a study in parallel processes, together with others who do the same."""
+"""Run the cases of a study in parallel processes, shared with other sessions on the folder."""
 
 from __future__ import annotations
 
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 from desopt.studies.cases import Case
+from desopt.studies.estimates import Estimates, work
 from desopt.studies.leases import Session
 from desopt.studies.processes import ProcessDied, WorkerProcess
 from desopt.studies.store import Store
 
-#: Seconds between looks at the file: for the beat, and for cases that others have claimed.
+#: Seconds between heartbeats, and between checks of the cases that other sessions run.
 BEAT, POLL = 10.0, 1.0
-#: A case of the data set that is loaded goes first if it is this long, compared with the longest.
-STAY = 0.5
-#: How often a case is tried whose process dies.
+#: A case on the loaded data set goes first if its work is at least this share of the largest.
+PREFER_LOADED = 0.5
+#: Attempts to run a case whose process dies.
 ATTEMPTS = 2
 
 
 @dataclass
-class Status:
-    """How far the cases have come; updated while they run."""
+class RunStatus:
+    """The state of a run; updated while the cases run."""
 
-    expected: dict[str, float]  # seconds by case id, of the cases to run
-    total: int
+    cases: dict[str, Case]  # by id
+    estimates: Estimates
     done: int = 0
     failed: int = 0
-    running: dict[str, tuple[Case, float]] = field(default_factory=dict)
-    elsewhere: int = 0
-    finished: set[str] = field(default_factory=set)
-    spent: float = 0.0  # seconds, of the cases that were finished here
-    worth: float = 0.0  # what was expected of these
-    why: str = ""  # the message of a case that failed
+    running: dict[str, tuple[Case, float]] = field(default_factory=dict)  # with the start time
+    elsewhere: int = 0  # cases that other sessions run
+    finished: set[str] = field(default_factory=set)  # ids
+    error: str = ""  # of a failed case
+
+    @property
+    def total(self) -> int:
+        return len(self.cases)
 
     def seconds_left(self, jobs: int) -> float | None:
-        """From the expected times, corrected by how true they were so far."""
-        if not self.worth:
+        """Expected seconds until the end; None while nothing has been measured."""
+        left = self.estimates.total(c for id, c in self.cases.items() if id not in self.finished)
+        if left is None:
             return None
-        left = sum(s for id, s in self.expected.items() if id not in self.finished)
         now = time.monotonic()
-        begun = sum(min(now - at, self.expected[id]) for id, (_, at) in self.running.items())
-        return max(0.0, left * self.spent / self.worth - begun) / jobs
+        begun = 0.0
+        for case, start in list(self.running.values()):
+            begun += min(now - start, self.estimates.seconds(case) or 0.0)
+        return max(0.0, left - begun) / jobs
 
 
-class Queue:
-    """Cases still to run, the longest first."""
+class CaseQueue:
+    """The cases to run, those with the most work first."""
 
-    def __init__(self, session: Session, expected: dict[Case, float]) -> None:
+    def __init__(self, session: Session, cases: Iterable[Case], data_dir: str | None) -> None:
         self._session = session
         self._lock = threading.Lock()
-        self._waiting = sorted(expected, key=lambda case: -expected[case])
-        self._expected = expected
+        self._work = {case: work(case, data_dir) for case in cases}
+        self._waiting = sorted(self._work, key=lambda case: -self._work[case])
         self._taken: list[Case] = []
         self._polled = 0.0
 
     def next(self, loaded: str | None) -> tuple[Case | None, bool]:
-        """A case that is ours now, if there is one; and whether there may be one later."""
+        """A case leased to this session, if there is one; and whether one may come free later.
+
+        ``loaded``: the data set that the caller's process has in memory.
+        """
         with self._lock:
-            self._look_again()
+            self._return_taken()
             while self._waiting:
                 case = self._pick(loaded)
                 claim = self._session.claim(case)
@@ -72,36 +80,33 @@ class Queue:
             return None, bool(self._taken)
 
     def _pick(self, loaded: str | None) -> Case:
-        least = STAY * self._expected[self._waiting[0]]
+        least = PREFER_LOADED * self._work[self._waiting[0]]
         for i, case in enumerate(self._waiting):
-            if self._expected[case] < least:
+            if self._work[case] < least:
                 break
             if case.data == loaded:
                 return self._waiting.pop(i)
         return self._waiting.pop(0)
 
-    def _look_again(self) -> None:
-        """What others had claimed may be finished by now, or free again."""
+    def _return_taken(self) -> None:
+        """Check the cases of other sessions again: they may be finished, or free."""
         if not self._waiting and time.monotonic() - self._polled > POLL:
             self._polled = time.monotonic()
             self._waiting, self._taken = self._taken, []
 
     @property
     def elsewhere(self) -> int:
-        """How many cases others have claimed."""
+        """The number of cases that other sessions run."""
         with self._lock:
             return len(self._taken)
 
 
 class Slot(threading.Thread):
-    """One process, and the thread that gives it cases."""
+    """A worker process and the thread that feeds it with cases."""
 
-    def __init__(
-        self, queue: Queue, session: Session, status: Status, data_dir: str | None
-    ) -> None:
+    def __init__(self, queue: CaseQueue, session: Session, status: RunStatus) -> None:
         super().__init__(daemon=True)
         self._queue, self._session, self._status = queue, session, status
-        self._data_dir = data_dir
         self._process: WorkerProcess | None = None
         self._stopped = threading.Event()
         self.error: BaseException | None = None
@@ -116,7 +121,7 @@ class Slot(threading.Thread):
                 self._process.close()
 
     def stop(self) -> None:
-        """End the process, whatever it does; its case goes back."""
+        """Kill the process; its case is given back."""
         self._stopped.set()
         if self._process is not None:
             self._process.kill()
@@ -139,8 +144,7 @@ class Slot(threading.Thread):
         try:
             machine, reply = self._try(case)
             if not self._stopped.is_set() and self._session.finish(case, machine, reply):
-                self._status.spent += time.monotonic() - began
-                self._status.worth += self._status.expected[case.id]
+                self._status.estimates.learn(case, time.monotonic() - began)
         finally:
             del self._status.running[case.id]
 
@@ -148,8 +152,8 @@ class Slot(threading.Thread):
         message = ""
         for _ in range(ATTEMPTS):
             if self._process is None:
-                self._process = WorkerProcess(self._data_dir)
-            if self._stopped.is_set():  # asked after the process is known: stop() ends it, or we do
+                self._process = WorkerProcess(self._status.estimates.data_dir)
+            if self._stopped.is_set():  # checked once stop() can see the process
                 break
             try:
                 reply = self._process.run(case)
@@ -164,46 +168,46 @@ class Slot(threading.Thread):
 
 def run(
     store: Store,
-    expected: dict[Case, float],
+    cases: Sequence[Case],
+    estimates: Estimates,
     jobs: int,
-    data_dir: str | None = None,
-    watch: Callable[[Status], None] = lambda status: None,
-) -> Status:
-    """Run the cases that have no result yet, ``jobs`` at a time; ``expected``: their seconds.
+    watch: Callable[[RunStatus], None] = lambda status: None,
+) -> RunStatus:
+    """Run the cases that have no result yet, ``jobs`` at a time.
 
-    ``watch`` is called twice a second. Ctrl-C ends the processes and gives their cases
-    back; what is finished stays.
+    ``watch`` is called twice a second. Ctrl-C kills the processes and gives their cases back;
+    finished results are kept.
     """
     session = Session(store)
-    status = Status({case.id: seconds for case, seconds in expected.items()}, len(expected))
+    status = RunStatus({case.id: case for case in cases}, estimates)
     session.beat()
-    queue = Queue(session, expected)
-    slots = [Slot(queue, session, status, data_dir) for _ in range(min(jobs, len(expected)))]
+    queue = CaseQueue(session, cases, estimates.data_dir)
+    slots = [Slot(queue, session, status) for _ in range(min(jobs, len(cases)))]
     try:
         for slot in slots:
             slot.start()
-        _attend(store, session, queue, slots, status, watch)
+        _supervise(store, session, queue, slots, status, watch)
     finally:
         for slot in slots:
             slot.stop()
         for slot in slots:
             slot.join()
-        with suppress(sqlite3.Error):  # the disk is full: that this process is gone will do
+        with suppress(sqlite3.Error):  # disk full: the other sessions notice that we are gone
             session.leave()
     for error in (slot.error for slot in slots if slot.error):
         raise error
     return status
 
 
-def _attend(
+def _supervise(
     store: Store,
     session: Session,
-    queue: Queue,
+    queue: CaseQueue,
     slots: Iterable[Slot],
-    status: Status,
-    watch: Callable[[Status], None],
+    status: RunStatus,
+    watch: Callable[[RunStatus], None],
 ) -> None:
-    """Beat, count and show until the slots are done, or one of them fails."""
+    """Send heartbeats and update the status until the slots are done or one of them fails."""
     beaten = time.monotonic()
     while True:
         working = any(slot.is_alive() for slot in slots)
@@ -218,10 +222,10 @@ def _attend(
         time.sleep(0.5)
 
 
-def _count(store: Store, status: Status) -> None:
+def _count(store: Store, status: RunStatus) -> None:
     sql = "SELECT id, status, message FROM results JOIN cases ON key = case_key"
-    ended = [row for row in store.query(sql) if row["id"] in status.expected]
+    ended = [row for row in store.query(sql) if row["id"] in status.cases]
     failures = [row["message"] for row in ended if row["status"] == "failed"]
     status.finished = {row["id"] for row in ended}
     status.done, status.failed = len(ended) - len(failures), len(failures)
-    status.why = failures[0] if failures else ""
+    status.error = failures[0] if failures else ""

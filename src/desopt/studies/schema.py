@@ -1,11 +1,11 @@
-"""The tables of a study's SQLite file.
+"""The tables and queries of a study's SQLite file.
 
-Numbers that repeat are kept once: of a machine, of a data set. Points hold whole numbers where
-they can (wrong rows, microseconds), which SQLite stores in as few bytes as they need. The view
-``curves`` is how a person reads them.
+Machines and data sets have tables of their own, because many results share them. Points are
+integers where possible (misclassified rows, microseconds): SQLite stores them in few bytes. The
+view ``curves`` presents them in plain units.
 """
 
-#: Of new files. Format 1, of desopt 0.1, had no digests and did not know former members.
+#: The format of new files. Format 1 (desopt 0.1) had no digests and no former members.
 FORMAT = 2
 
 _CURVES = """
@@ -71,12 +71,12 @@ CREATE TABLE claims (
 {_VIEWS}
 """
 
-#: All of them are needed, whatever the format.
+#: Required in every format.
 TABLES = {
     "about", "cases", "members", "machines", "data_sets", "results", "points", "sessions", "claims",
 }  # fmt: skip
 
-#: Makes format 2 of format 1.
+#: Upgrades format 1 to format 2.
 MIGRATION = f"""
 ALTER TABLE cases ADD COLUMN digest TEXT;
 ALTER TABLE members ADD COLUMN current INTEGER NOT NULL DEFAULT 1;
@@ -84,8 +84,8 @@ DROP VIEW curves;
 {_VIEWS}
 """
 
-#: Lets a file of format 1 be read as if it were one of format 2, without a change.
-DISGUISE = """
+#: Presents a file of format 1 as format 2, without changing it.
+READ_FORMAT_1 = """
 CREATE TEMP VIEW cases AS SELECT *, NULL AS digest FROM main.cases;
 CREATE TEMP VIEW members AS SELECT *, 1 AS current FROM main.members;
 """
@@ -98,8 +98,8 @@ OUTCOMES = """
         LEFT JOIN machines m ON m.key = r.machine_key LEFT JOIN data_sets d ON d.key = r.data_key
 """
 CURVES = _CURVES
-#: Of an item or of all (NULL); of the study as it is defined now (1) or of all that is there (0).
-CHOSEN = """
+#: Cases of an item or of all (NULL); current ones only (least = 1) or all (0).
+WHERE_CHOSEN = """
     WHERE c.key IN (SELECT case_key FROM members
         WHERE (current = 1) >= :least AND item = coalesce(:item, item))
     ORDER BY c.key

@@ -1,4 +1,4 @@
-"""The results of a study: one SQLite file, compact, and shared by all that work on it."""
+"""The results of a study in one SQLite file, shared by all sessions that work on it."""
 
 from __future__ import annotations
 
@@ -17,49 +17,48 @@ import numpy as np
 
 from desopt.contract.types import FloatArray
 from desopt.studies.cases import FIELDS, Case, from_mapping
-from desopt.studies.files import replacing
+from desopt.studies.output import replacing
 from desopt.studies.schema import (
-    CHOSEN,
     CURVES,
-    DISGUISE,
     FORMAT,
     MIGRATION,
     OUTCOMES,
+    READ_FORMAT_1,
     SCHEMA,
     TABLES,
+    WHERE_CHOSEN,
 )
 
 FILE = "results.sqlite"
 
-#: Columns of a curve, as ``Outcome.curve`` and the exported CSV have them.
+#: Columns of a curve, in ``Outcome.curve`` and in the exported CSV.
 CURVE = (
     "round", "paper_round", "evaluations", "samples", "bytes_up", "bytes_down", "seconds",
     "train_loss", "train_error", "test_loss", "test_error",
 )  # fmt: skip
 
-
-#: Of the fields of an outcome, those that are text; the others are numbers.
+#: The text fields of an outcome; the others are numbers.
 _TEXT = ("status", "message", "origin", "version", "finished", "machine")
 
-_KEPT = "; what is finished is kept, and the same command goes on"
+_KEPT = "; finished results are kept, and the same command continues"
 _ADVICE = {
     sqlite3.SQLITE_FULL: f": make room on the disk{_KEPT}",
-    sqlite3.SQLITE_IOERR: f": is the disk full, or gone?{_KEPT}",
-    sqlite3.SQLITE_BUSY: f": another process keeps it; is one of them stopped?{_KEPT}",
-    sqlite3.SQLITE_READONLY: ": choose another folder, or let it be written to",
-    sqlite3.SQLITE_CANTOPEN: ": choose another folder, or let it be written to",
-    sqlite3.SQLITE_PERM: ": choose another folder, or let it be written to",
-    sqlite3.SQLITE_CORRUPT: ": the file is damaged; take a copy of it from before",
-    sqlite3.SQLITE_NOTADB: ": the file is damaged, or none of desopt's",
+    sqlite3.SQLITE_IOERR: f": is the disk full or disconnected?{_KEPT}",
+    sqlite3.SQLITE_BUSY: f": another process has locked it; is one suspended?{_KEPT}",
+    sqlite3.SQLITE_READONLY: ": choose another folder, or make it writable",
+    sqlite3.SQLITE_CANTOPEN: ": choose another folder, or make it writable",
+    sqlite3.SQLITE_PERM: ": choose another folder, or make it writable",
+    sqlite3.SQLITE_CORRUPT: ": the file is damaged; restore an earlier copy",
+    sqlite3.SQLITE_NOTADB: ": the file is damaged, or not written by desopt",
 }
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """A finished case. One that failed has a message, no curve, and zeros for what is unknown.
+    """The result of a case. A failed one has a message, no curve, and zeros for unknown numbers.
 
-    ``seconds`` are those of the search, as in the curve; ``cpu_seconds`` and ``wall_seconds``
-    are of the whole case, evaluation included.
+    ``seconds`` is the time of the search, as in the curve; ``cpu_seconds`` and ``wall_seconds``
+    cover the whole case, evaluation included.
     """
 
     case: Case
@@ -83,8 +82,8 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Item:
-    """How far one item of a study has come."""
+class ItemProgress:
+    """The number of cases of an item, and how many are done or have failed."""
 
     name: str
     cases: int
@@ -93,7 +92,7 @@ class Item:
 
 
 class Store:
-    """The file, opened. Readers may look at any time, while others write."""
+    """An open results file. It can be read at any time, even while others write."""
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         self.path = path
@@ -102,17 +101,17 @@ class Store:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], create: bool = False) -> Store:
-        """The results in this folder, to read; with ``create``, to write, new or not."""
+        """Open the results in this folder for reading; with ``create``, for writing, new or not."""
         given = Path(path)
         file = given if given.suffix == ".sqlite" else given / FILE
         if file.exists() and not file.is_file():
-            raise ValueError(f"{file} cannot be used as a file of results: it is no plain file")
+            raise ValueError(f"{file} cannot be used as a results file: it is not a regular file")
         if create:
             file.parent.mkdir(parents=True, exist_ok=True)
         elif not file.is_file():
             raise FileNotFoundError(
                 f"there are no results in {str(given)!r}: {FILE} is missing; "
-                "desopt suite paper --out DIR makes one"
+                "desopt suite paper --out DIR creates it"
             )
         mode = "rwc" if create else "ro"
         try:
@@ -132,9 +131,9 @@ class Store:
         return store
 
     def _prepare(self, create: bool) -> None:
-        self._connection.execute("PRAGMA trusted_schema = OFF")  # files are given away
+        self._connection.execute("PRAGMA trusted_schema = OFF")  # the file may come from strangers
         if create:
-            # Readers do not wait for writers, and a killed process leaves nothing half-done.
+            # Readers do not wait for writers, and a killed process leaves no partial writes.
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute("PRAGMA wal_autocheckpoint = 100")
             self._connection.execute("PRAGMA synchronous = NORMAL")
@@ -144,13 +143,15 @@ class Store:
                     self._execute({0: SCHEMA, 1: MIGRATION}.get(self._format(), ""))
         found = self._format()
         if found not in (1, FORMAT):
-            raise sqlite3.DatabaseError(f"its format is {found}, this desopt knows {FORMAT}")
+            raise sqlite3.DatabaseError(
+                f"its format is {found}, this version of desopt reads {FORMAT}"
+            )
         if missing := sorted(TABLES - self._tables()):
             raise sqlite3.DatabaseError(f"it has no table {', '.join(missing)}")
-        self._execute(DISGUISE if found == 1 else "")
+        self._execute(READ_FORMAT_1 if found == 1 else "")
 
     def _tables(self) -> set[str]:
-        """Their names. A view in the place of one might never end."""
+        """The names of the tables. Views do not count: a query of one might never end."""
         rows = self._connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
         return {str(row["name"]) for row in rows}
 
@@ -163,27 +164,27 @@ class Store:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """All or nothing, and nobody else writes meanwhile."""
+        """An atomic block of statements with the write lock held."""
         with self._lock, self._explained():
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 yield
                 self._connection.execute("COMMIT")
             except BaseException:
-                if self._connection.in_transaction:  # a full disk may have ended it
+                if self._connection.in_transaction:  # a full disk may have ended the transaction
                     self._connection.execute("ROLLBACK")
                 raise
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """An error of the file says which file, and what to do."""
+        """Errors of SQLite with the path of the file and advice."""
         try:
             yield
         except sqlite3.Error as error:
             if str(self.path) in str(error):
                 raise
             raise type(error)(f"{self.path}: {error}{_advice(error)}") from error
-        except UnicodeDecodeError as error:  # what SQLite says holds a piece of the file
+        except UnicodeDecodeError as error:  # SQLite's message quotes the file
             raise sqlite3.DatabaseError(f"{self.path}: the file is damaged: {error}") from error
 
     def query(self, sql: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> list[sqlite3.Row]:
@@ -191,8 +192,8 @@ class Store:
             return self._connection.execute(sql, values).fetchall()
 
     def close(self) -> None:
-        """The last one to leave also folds the write-ahead log into the file."""
-        with suppress(sqlite3.Error):  # others are still at work, or it is read-only
+        """Close; the last connection merges the write-ahead log into the file."""
+        with suppress(sqlite3.Error):  # others are connected, or it is read-only
             self._connection.execute("PRAGMA busy_timeout = 0")
             self._connection.execute("PRAGMA journal_mode = DELETE")
         self._connection.close()
@@ -206,21 +207,22 @@ class Store:
     # Writing.
 
     def define(
-        self, items: Mapping[str, Iterable[Case]], keep: Callable[[str, Case, bool], bool]
+        self, items: Mapping[str, Iterable[Case]], is_current: Callable[[str, Case, bool], bool]
     ) -> None:
-        """Enter the cases of these items. Those that are there are the study's if
-        ``keep(item, case, whether it is now)`` says so; their results stay in any case.
+        """Add the cases of these items, and mark which stored cases are current.
+
+        ``is_current(item, case, was_current)`` decides. Results are kept either way.
         """
         update = "UPDATE members SET current = ? WHERE item = ? AND case_key = ?"
         with self.transaction():
             keys = self.keys()
             for item, case, current in self.members():
-                kept = keep(item, case, current)
-                self._connection.execute(update, [kept, item, keys[case.id]])
+                now = is_current(item, case, current)
+                self._connection.execute(update, [now, item, keys[case.id]])
             self._add(items)
 
     def add(self, items: Mapping[str, Iterable[Case]]) -> None:
-        """Enter the cases of these items as the study's, unless they are already."""
+        """Add the cases of these items as current cases, unless they are there already."""
         with self.transaction():
             self._add(items)
 
@@ -235,16 +237,16 @@ class Store:
                 self._connection.execute(member, [item, case.id])
 
     def note(self, name: str, value: str) -> None:
-        """A line of provenance about the whole file; a later one of this name replaces it."""
+        """Store a line of provenance about the file; it replaces an earlier one of this name."""
         with self.transaction():
             self._connection.execute("INSERT OR REPLACE INTO about VALUES (?, ?)", [name, value])
 
     def keys(self) -> dict[str, int]:
-        """The file's own short key of every case by id."""
+        """The integer key of every case, by id."""
         return {row["id"]: row["key"] for row in self.query("SELECT id, key FROM cases")}
 
     def record(self, key: int, result: Mapping[str, Any], points: Iterable[Sequence[Any]]) -> None:
-        """Enter a result and its points; the caller holds the transaction."""
+        """Store a result and its points, inside a transaction of the caller."""
         columns = ", ".join(result)
         marks = ", ".join("?" * len(result))
         self._connection.execute("DELETE FROM points WHERE case_key = ?", [key])
@@ -257,7 +259,7 @@ class Store:
         )
 
     def shared_key(self, table: str, values: Mapping[str, Any]) -> int:
-        """The key of the row with these values in a table of things that repeat."""
+        """The key of the row with these values in a lookup table; it is added if missing."""
         names = ", ".join(values)
         same = " AND ".join(f"{name} IS ?" for name in values)
         given = list(values.values())
@@ -268,36 +270,38 @@ class Store:
     # Reading.
 
     def about(self) -> dict[str, str]:
-        """Provenance of the whole file: what was asked for, and by which version."""
+        """Provenance of the file: the study and the version of desopt."""
         return {str(row["name"]): str(row["value"]) for row in self.query("SELECT * FROM about")}
 
-    def items(self, everything: bool = False) -> list[Item]:
-        """The items of the study, with the number of their cases."""
+    def items(self, include_former: bool = False) -> list[ItemProgress]:
+        """The items of the study with their numbers of cases."""
         rows = self.query(
             "SELECT item AS name, COUNT(*) AS cases, COUNT(status = 'done' OR NULL) AS done, "
             "COUNT(status = 'failed' OR NULL) AS failed "
             "FROM members LEFT JOIN results USING (case_key) WHERE (current = 1) >= ? "
             "GROUP BY item ORDER BY item",
-            [not everything],
+            [not include_former],
         )
-        return [Item(**dict(row)) for row in rows]
+        return [ItemProgress(**dict(row)) for row in rows]
 
-    def cases(self, item: str | None = None, everything: bool = False) -> list[Case]:
-        """The cases of the study, finished or not; ``everything``: former ones as well."""
-        chosen = {"item": item, "least": not everything}
-        return [self._case(row) for row in self.query("SELECT * FROM cases c" + CHOSEN, chosen)]
+    def cases(self, item: str | None = None, include_former: bool = False) -> list[Case]:
+        """The cases of the study, finished or not; with ``include_former``, former ones too."""
+        chosen = {"item": item, "least": not include_former}
+        return [
+            self._case(row) for row in self.query("SELECT * FROM cases c" + WHERE_CHOSEN, chosen)
+        ]
 
-    def read(self, item: str | None = None, everything: bool = False) -> list[Outcome]:
-        """What is finished, of this item or of all, in the order the cases were entered.
+    def read(self, item: str | None = None, include_former: bool = False) -> list[Outcome]:
+        """The results of this item or of all, in the order in which the cases were added.
 
-        ``everything``: also cases that are no longer the study's, or were run on other data.
+        ``include_former``: also of cases that the study no longer has, and on former data.
         """
-        chosen = {"item": item, "least": not everything}
+        chosen = {"item": item, "least": not include_former}
         with self._lock:
-            self.query("BEGIN")  # one moment of the file for both queries
+            self.query("BEGIN")  # both queries see the same state of the file
             try:
-                outcomes = self.query(OUTCOMES + CHOSEN, chosen)
-                rows = self.query(f"{CURVES}{CHOSEN}, p.round", chosen)
+                outcomes = self.query(OUTCOMES + WHERE_CHOSEN, chosen)
+                rows = self.query(f"{CURVES}{WHERE_CHOSEN}, p.round", chosen)
             finally:
                 self.query("COMMIT")
         points: dict[int, list[sqlite3.Row]] = {}
@@ -305,23 +309,23 @@ class Store:
             points.setdefault(row["key"], []).append(row)
         return [self._outcome(row, points.get(row["key"], [])) for row in outcomes]
 
-    def finished(self) -> int:
-        """How many results there are, of the study as it is now or not."""
+    def result_count(self) -> int:
+        """The number of results in the file, current or not."""
         return int(self.query("SELECT COUNT(*) AS found FROM results")[0]["found"])
 
     def members(self) -> list[tuple[str, Case, bool]]:
-        """Items, their cases, and whether these are the study's as it was last run."""
+        """Items with their cases, and whether these were current when the study last ran."""
         rows = self.query("SELECT * FROM members JOIN cases ON key = case_key")
         return [(self._item(row), self._case(row), row["current"] == 1) for row in rows]
 
     def _item(self, row: sqlite3.Row) -> str:
-        with self._sound(row):
+        with self._locating(row):
             if not isinstance(row["item"], str):
                 raise TypeError(f"its item is {row['item']!r}")
             return str(row["item"])
 
     def timings(self) -> list[tuple[Case, float]]:
-        """The seconds that every case took that is done, evaluation included."""
+        """Every successful case with the seconds it took, evaluation included."""
         sql = (
             "SELECT c.*, r.wall_seconds AS took FROM results r JOIN cases c ON c.key = r.case_key "
             "WHERE r.status = 'done'"
@@ -329,47 +333,47 @@ class Store:
         return [(self._case(row), row["took"]) for row in self.query(sql)]
 
     def _case(self, row: sqlite3.Row) -> Case:
-        with self._sound(row):
+        with self._locating(row):
             case = from_mapping(dict(row))
             if case.id != row["id"]:
                 raise ValueError(f"its settings are those of {case.id}")
             return case
 
     def _outcome(self, row: sqlite3.Row, points: Sequence[sqlite3.Row]) -> Outcome:
-        with self._sound(row):
+        with self._locating(row):
             return _outcome(self._case(row), row, points)
 
     @contextmanager
-    def _sound(self, row: sqlite3.Row) -> Iterator[None]:
+    def _locating(self, row: sqlite3.Row) -> Iterator[None]:
         try:
             yield
         except (TypeError, ValueError) as error:
             if str(self.path) in str(error):
                 raise
             raise ValueError(
-                f"{self.path}: case {row['id']!r} is damaged: {error}; take a copy of the file "
-                f"from before, or remove it with DELETE FROM results WHERE case_key = {row['key']}"
+                f"{self.path}: case {row['id']!r} is damaged: {error}; restore an earlier copy of "
+                f"the file, or DELETE FROM results WHERE case_key = {row['key']}"
             ) from error
 
     def snapshot(self, path: str | os.PathLike[str]) -> None:
-        """A copy as it is at this moment, in one file, also while others write."""
+        """A consistent copy in one file, even while others write."""
         Path(path).unlink(missing_ok=True)
         self.query("VACUUM INTO ?", [os.fspath(path)])
 
     def to_csv(
         self, folder: str | os.PathLike[str], ids: Container[str] | None = None
     ) -> list[Path]:
-        """cases.csv, one line per case with its settings and how it ended; and points.csv.
+        """Write cases.csv, one line per case with settings and result, and points.csv.
 
-        Of the cases with these ids; without them, of all that are there.
+        ``ids``: of these cases only.
         """
         target = Path(folder)
         target.mkdir(parents=True, exist_ok=True)
         items: dict[str, list[str]] = {}
         for row in self.query("SELECT id, item FROM members JOIN cases ON key = case_key"):
             items.setdefault(row["id"], []).append(row["item"])
-        everything = self.read(everything=True)
-        outcomes = [o for o in everything if ids is None or o.case.id in ids]
+        stored = self.read(include_former=True)
+        outcomes = [o for o in stored if ids is None or o.case.id in ids]
         plain = [name for name in Outcome.__dataclass_fields__ if name not in ("case", "curve")]
         named = ["rounds_done" if name == "rounds" else name for name in plain]
         with _table(target / "cases.csv", ["id", "items", *FIELDS, *named]) as cases:
@@ -386,11 +390,11 @@ class Store:
 
 
 def _unusable(file: Path, error: Exception) -> ValueError:
-    return ValueError(f"{file} cannot be used as a file of results: {error}{_advice(error)}")
+    return ValueError(f"{file} cannot be used as a results file: {error}{_advice(error)}")
 
 
 def _advice(error: Exception) -> str:
-    """What to do about what SQLite says; the last eight bits are its kind of error."""
+    """Advice by SQLite's primary error code, the low eight bits."""
     return _ADVICE.get((getattr(error, "sqlite_errorcode", None) or 0) & 0xFF, "")
 
 
@@ -423,6 +427,6 @@ def _table(path: Path, columns: Sequence[str]) -> Iterator[Any]:
 
 
 def _cell(value: Any) -> Any:
-    """A text that a spreadsheet would compute is marked as text, by the mark it knows."""
+    """A text that a spreadsheet would evaluate as a formula gets an apostrophe."""
     formula = isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r", "\n"))
     return f"'{value}" if formula else value

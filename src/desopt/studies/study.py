@@ -1,4 +1,4 @@
-"""A study: named items, each a list of cases; the paper's, or one that a TOML file describes."""
+"""A study: named items, each a list of cases; the paper's, or one defined in a TOML file."""
 
 from __future__ import annotations
 
@@ -11,31 +11,34 @@ from pathlib import Path
 from desopt._version import __version__
 from desopt.contract.errors import check_name
 from desopt.data import available
-from desopt.studies import costs, runner, toml
 from desopt.studies import paper as papers
+from desopt.studies import runner, toml
 from desopt.studies.cases import Case
-from desopt.studies.identity import digest
+from desopt.studies.datasets import digest, digest_if_available
+from desopt.studies.estimates import Estimates
 from desopt.studies.leases import forget_failures
-from desopt.studies.selection import distinct, select
 from desopt.studies.store import Store
+
+#: The cases of a study by item.
+Items = Mapping[str, Sequence[Case]]
 
 
 @dataclass(frozen=True)
 class Study:
-    """What is to be run."""
+    """The cases to run (``items``), out of all cases of the study (``whole``)."""
 
     name: str
     items: dict[str, list[Case]]
-    #: All cases, whatever part of them ``items`` is.
     whole: dict[str, list[Case]]
-    #: Whether results on data sets that it does not name are the study's as well.
+    #: Whether results on data sets that the study does not name belong to it as well.
     any_data: bool = False
 
     def only(self, selectors: Sequence[str]) -> Study:
-        return replace(self, items=select(self.items, selectors))
+        """The part of the study that the selectors of ``--only`` ask for."""
+        return replace(self, items=select_cases(self.items, selectors))
 
-    def on(self, digests: Mapping[str, str | None]) -> Study:
-        """The same with the digests of its data sets in the cases to run."""
+    def with_digests(self, digests: Mapping[str, str | None]) -> Study:
+        """The study with the digests of its data sets in the cases to run."""
         items = {
             item: [replace(case, digest=digests[case.data]) for case in cases]
             for item, cases in self.items.items()
@@ -49,32 +52,67 @@ class Study:
 
     @property
     def cases(self) -> list[Case]:
-        return distinct(self.items)
+        """The cases to run. A case of several items is listed once."""
+        return distinct_cases(self.items)
+
+
+def distinct_cases(items: Items) -> list[Case]:
+    return list(dict.fromkeys(case for cases in items.values() for case in cases))
+
+
+def select_cases(items: Items, only: Sequence[str]) -> dict[str, list[Case]]:
+    """The cases matched by at least one selector; all cases without selectors.
+
+    A selector is a list of names separated by colons: ``curves:ijcnn1,covtype:lr`` is the item
+    curves, on one of these two data sets, with the problem lr. Names of items, data sets,
+    problems and methods need no prefix.
+    """
+    if not only:
+        return {item: list(cases) for item, cases in items.items()}
+    wanted = [[part.split(",") for part in selector.split(":")] for selector in only]
+    known = sorted(
+        {name for item, cases in items.items() for c in cases for name in _names(item, c)}
+    )
+    for name in (name for parts in wanted for part in parts for name in part):
+        check_name("name in --only", name, known)
+    chosen = {
+        item: [case for case in cases if _matches(_names(item, case), wanted)]
+        for item, cases in items.items()
+    }
+    return {item: cases for item, cases in chosen.items() if cases}
+
+
+def _names(item: str, case: Case) -> tuple[str, ...]:
+    return item, case.data, case.problem, case.method
+
+
+def _matches(names: tuple[str, ...], wanted: Sequence[Sequence[Sequence[str]]]) -> bool:
+    return any(all(any(n in names for n in part) for part in parts) for parts in wanted)
 
 
 def paper(
     scale: str, data: Sequence[str] = (), rows: int | None = None, data_dir: str | None = None
 ) -> Study:
-    """The paper's experiments at a scale, on these data sets or on the usual ones."""
+    """The paper's experiments at a scale, on these data sets or on the scale's own."""
     check_name("scale", scale, papers.SCALES)
     names = data or papers.default_data(scale, available(data_dir))
     items = papers.items(scale, names, rows, data_dir)
-    # It is the same study on any data set: what is not at hand now may have been when it ran.
+    # One study for any choice of data sets: results of earlier runs on others remain part of it.
     return Study(f"paper {scale}", items, items, any_data=True)
 
 
 def from_toml(path: Path) -> Study:
-    """The study that a file describes."""
+    """The study that a file defines."""
     name, items = toml.read(path)
     return Study(name, items, items)
 
 
-class Membership:
-    """Whether a case that is in a file belongs to a study as it is defined now.
+class CurrentCases:
+    """Decides whether a stored case belongs to a study as it is defined now.
 
-    The study's settings decide, and the digest of the data as they are now. A result without
-    a digest belongs to it until its data set is run again: one of ``renewed``. Where data are not
-    at hand, what was the study's when it last ran still is.
+    It does if the study has a case with the same settings and the data have not changed (same
+    digest). If the data are not on this machine, the case keeps its status. A result without a
+    digest keeps its status too, until its data set is run again (``renewed``).
     """
 
     def __init__(self, study: Study, data_dir: str | None, renewed: Iterable[str] = ()) -> None:
@@ -82,24 +120,17 @@ class Membership:
         self._named = {case.data for cases in study.whole.values() for case in cases}
         self._any_data = study.any_data
         self._renewed = set(renewed)
-        self._digest = cache(lambda name: digest_at_hand(name, data_dir))
+        self._digest = cache(lambda name: digest_if_available(name, data_dir))
 
-    def __call__(self, item: str, case: Case, current: bool) -> bool:
+    def __call__(self, item: str, case: Case, was_current: bool) -> bool:
         if case.data not in self._named:
-            return self._any_data and current
+            return self._any_data and was_current
         if replace(case, digest=None) not in self._settings.get(item, ()):
             return False
         if case.digest is None:
-            return current and case.data not in self._renewed
+            return was_current and case.data not in self._renewed
         now = self._digest(case.data)
-        return current if now is None else case.digest == now
-
-
-def digest_at_hand(name: str, data_dir: str | None) -> str | None:
-    try:
-        return digest(name, data_dir)
-    except FileNotFoundError:
-        return None
+        return was_current if now is None else case.digest == now
 
 
 def run(
@@ -108,51 +139,53 @@ def run(
     jobs: int,
     data_dir: str | None = None,
     retry: bool = False,
-    watch: Callable[[runner.Status], None] = lambda status: None,
-) -> runner.Status:
-    """Run what is not finished yet of a study, with results in this folder."""
-    # What is missing is said now, not after hours.
-    study = study.on({name: digest(name, data_dir) for name in study.data})
+    watch: Callable[[runner.RunStatus], None] = lambda status: None,
+) -> runner.RunStatus:
+    """Run the unfinished cases of a study, ``jobs`` at a time; the results go to ``folder``.
+
+    ``retry`` also runs cases that have failed. ``watch`` is called twice a second.
+    """
+    # A missing data set is reported now, not after hours.
+    study = study.with_digests({name: digest(name, data_dir) for name in study.data})
     with Store.open(folder, create=True) as store:
-        _keep_apart(store, study, folder)
+        _check_name(store, study, folder)
+        store.note("study", study.name)
+        store.note("version", __version__)
         _warn_of_unknown_data(store, study, folder)
-        store.define(study.items, Membership(study, data_dir, study.data))
+        store.define(study.items, CurrentCases(study, data_dir, study.data))
         if retry:
             forget_failures(store, study.cases)
-        expected = costs.estimates(store, study.cases, data_dir)
-        return runner.run(store, expected, jobs, data_dir, watch)
+        estimates = Estimates(data_dir, store.timings())
+        return runner.run(store, study.cases, estimates, jobs, watch)
+
+
+def _check_name(store: Store, study: Study, folder: Path) -> None:
+    """One folder, one study: figures that mix two scales would be meaningless."""
+    found = store.about().get("study", study.name)
+    if found != study.name:
+        raise ValueError(
+            f"{folder} contains the study {found!r}, not {study.name!r}; choose another --out"
+        )
 
 
 def _warn_of_unknown_data(store: Store, study: Study, folder: Path) -> None:
-    """Results without a digest are never joined with others: nobody knows their data."""
+    """Results without a digest are never combined with others: their data are unknown."""
     again = [case for case in store.cases() if case.digest is None and case.data in study.data]
     if again:
         warnings.warn(
-            f"{len(again):,} cases in {folder} do not say which data they were run on, as in "
-            "results of desopt 0.1: they are run again; desopt report --all shows the old ones too",
+            f"{len(again):,} cases in {folder} do not record which data they were run on, as in "
+            "results of desopt 0.1: they are run again; desopt report --all also shows the old "
+            "results",
             stacklevel=3,
         )
 
 
-def csv(study: Study, folder: Path, data_dir: str | None, everything: bool) -> list[Path]:
-    """Write what is finished of the study as it is defined now; or of all that is there."""
-    member = Membership(study, data_dir)
+def export_csv(
+    study: Study, folder: Path, data_dir: str | None, include_former: bool = False
+) -> list[Path]:
+    """Write the finished cases of the study as it is defined now, or all cases, as CSV files."""
+    is_current = CurrentCases(study, data_dir)
     with Store.open(folder) as store:
         _check_name(store, study, folder)
-        chosen = [case.id for item, case, now in store.members() if member(item, case, now)]
-        return store.to_csv(folder, None if everything else set(chosen))
-
-
-def _check_name(store: Store, study: Study, folder: Path) -> None:
-    found = store.about().get("study", study.name)
-    if found != study.name:
-        raise ValueError(
-            f"{folder} holds the study {found!r}, not {study.name!r}; choose another --out"
-        )
-
-
-def _keep_apart(store: Store, study: Study, folder: Path) -> None:
-    """One folder, one study: figures that mix two scales would say nothing."""
-    _check_name(store, study, folder)
-    store.note("study", study.name)
-    store.note("version", __version__)
+        chosen = {case.id for item, case, now in store.members() if is_current(item, case, now)}
+        return store.to_csv(folder, None if include_former else chosen)

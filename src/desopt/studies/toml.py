@@ -1,7 +1,7 @@
-"""A study of one's own, described in a TOML file.
+"""A user's study, defined in a TOML file.
 
-Keys at the top hold for all items; an item, ``[items.NAME]``, adds to them or replaces them.
-Every setting may be one value or a list: the cases are all combinations.
+Keys at the top apply to all items; those of an item, ``[items.NAME]``, add to them or replace
+them. A setting is a value or a list of values; the cases are all combinations.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from desopt.methods import METHODS
 from desopt.objectives import LOSSES
 from desopt.studies.cases import FIELDS, Case
 
-#: Keys that are lists of the values of a field of ``Case``, and the fields.
+#: Keys whose name differs from that of the field of ``Case``, being plural.
 _LISTS = {"data": "data", "problems": "problem", "methods": "method"}
 _GRIDS = tuple(name for name in FIELDS if name not in (*_LISTS.values(), "run", "digest"))
 _KEYS = (*_LISTS, *_GRIDS, "runs", "seeds")
-#: Cases of an item: what is asked for by a slip of the pen should not fill the memory.
-MOST = 1_000_000
+#: The largest number of cases of an item. A typing error should not fill the memory.
+MAX_CASES = 1_000_000
 _DEFAULTS: Mapping[str, Any] = {"step_size": 1.0, "iterations": 100, "runs": 1}
 
 
 def read(path: Path) -> tuple[str, dict[str, list[Case]]]:
     """The study's name and its items."""
     if path.exists() and not path.is_file():
-        raise ValueError(f"{path} is no plain file: give 'paper' or the path of a TOML file")
+        raise ValueError(f"{path} is not a regular file: give 'paper' or the path of a TOML file")
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -61,7 +61,7 @@ def _study(content: dict[str, Any], stem: str) -> tuple[str, dict[str, list[Case
 
 
 def _merged(shared: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """An item's own keys go first; of two that exclude each other, its own as well."""
+    """The item's own keys take precedence, also over shared keys that they exclude."""
     for key in own:
         check_name("key", key, _KEYS)
     merged = {**shared, **own}
@@ -83,8 +83,8 @@ def _cases(item: str, keys: dict[str, Any]) -> list[Case]:
     for problem in grid["problem"]:
         check_name("problem", problem, LOSSES)
     count = math.prod(map(len, (seeds, *grid.values())))
-    if count > MOST:
-        raise ValueError(f"item {item!r} would have {count:,} cases, more than {MOST:,}")
+    if count > MAX_CASES:
+        raise ValueError(f"item {item!r} would have {count:,} cases, more than {MAX_CASES:,}")
     combinations = product(seeds, *grid.values())
     return [Case(run=run, **dict(zip(grid, rest, strict=True))) for run, *rest in combinations]
 
@@ -99,7 +99,7 @@ def _values(key: str, value: Any) -> list[Any]:
 
 
 def _seeds(runs: Any, seeds: Any) -> Sequence[int]:
-    """Runs are numbered from 0, and the number is the seed, unless seeds are given."""
+    """Seeds of the runs: 0, 1, ..., unless ``seeds`` are given."""
     if seeds is not None:
         return _values("seeds", seeds)
     if isinstance(runs, bool) or not isinstance(runs, int) or runs < 1:

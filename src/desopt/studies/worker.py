@@ -1,4 +1,4 @@
-"""The main program of a process that runs cases: a line of JSON in, a line of JSON out."""
+"""The main program of a worker process: a case per line of JSON in, its result out."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from queue import SimpleQueue
 from typing import Any
 
 from desopt.studies.cases import Case, from_mapping
+from desopt.studies.datasets import digest
 from desopt.studies.execute import Split, execute, warm_up
-from desopt.studies.identity import digest
 
 
-class Desk:
-    """Runs cases one by one and keeps the last data set, and which methods are warm."""
+class CaseRunner:
+    """Runs cases one by one. Keeps the last data set in memory and the compiled methods warm."""
 
     def __init__(self, data_dir: str | None) -> None:
         self._data_dir = data_dir
@@ -34,34 +34,34 @@ class Desk:
     def _split(self, case: Case) -> Split:
         wanted = case.data, case.rows, case.digest
         if self._loaded is None or self._loaded[0] != wanted:
-            self._loaded = None  # the old one goes before the new one comes
+            self._loaded = None  # free the memory before loading
             self._check(case)
             split = Split.load(case.data, case.rows, self._data_dir)
-            self._check(case)  # it was not changed meanwhile either
+            self._check(case)  # unchanged while loading
             self._loaded = wanted, split
         return self._loaded[1]
 
     def _check(self, case: Case) -> None:
-        """The study's digest and what is loaded must be of the same data."""
+        """The file must be the one whose digest is in the case."""
         if case.digest not in (None, found := digest(case.data, self._data_dir)):
             raise ValueError(
                 f"the data {case.data!r} have changed since the study began: their digest was "
-                f"{case.digest}, now it is {found}; give the command again to run on the new ones"
+                f"{case.digest}, now it is {found}; repeat the command to run on the new data"
             )
 
 
 def main(data_dir: str | None = None) -> None:
-    """Serve until the other side is gone, however it went: then stop in the middle."""
+    """Serve until the parent is gone; then exit at once, even in the middle of a case."""
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # whatever prints, it is no answer
+    os.dup2(2, 1)  # anything printed goes to stderr, not between the answers
     requests: SimpleQueue[str] = SimpleQueue()
     threading.Thread(target=_listen, args=(requests,), daemon=True).start()
-    desk = Desk(data_dir)
+    runner = CaseRunner(data_dir)
     _say(out, {"machine": machine()})
     while True:
         case = from_mapping(json.loads(requests.get()))
         try:
-            reply = desk.run(case)
+            reply = runner.run(case)
         except Exception as error:
             reply = {"error": f"{type(error).__name__}: {error}"}
         _say(out, reply)
@@ -79,7 +79,7 @@ def _say(out: Any, reply: dict[str, Any]) -> None:
 
 
 def machine() -> str:
-    """Processor, cores, system and the libraries that decide speed, in one line."""
+    """Processor, cores, system and versions of the numerical libraries, in one line."""
     import numba
     import numpy
     import scipy

@@ -1,4 +1,4 @@
-"""From single runs to what is compared: medians and quartiles, instances, the best step size."""
+"""The results of a study, summarised: medians and quartiles of the runs, best step sizes."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ import numpy as np
 from desopt.contract.types import FloatArray
 from desopt.report.names import ITEMS, in_order
 from desopt.studies.cases import FIELDS, Case
-from desopt.studies.store import Item, Outcome, Store
+from desopt.studies.store import ItemProgress, Outcome, Store
 
 METRICS = ("train_loss", "train_error", "test_loss", "test_error")
-#: x axes: the paper's rounds, values of F (the paper's unit), bytes both ways, seconds.
-AXES = ("rounds", "evaluations", "bytes", "seconds")
+#: Costs, the x axes: the paper's rounds, values of F, bytes from the workers, all bytes, seconds.
+COSTS = ("rounds", "evaluations", "upload", "bytes", "seconds")
 
 Instance = tuple[str, str]  # problem and data set
-Band = tuple[FloatArray, FloatArray, FloatArray]  # quartile, median, quartile
+Band = tuple[FloatArray, FloatArray, FloatArray]  # lower quartile, median, upper quartile
 
 
 @dataclass(frozen=True)
 class Series:
-    """All runs of one setting, as one curve with its quartiles."""
+    """All runs of one setting, as a median curve with quartiles."""
 
     case: Case  # of the first run
     runs: int
@@ -49,51 +49,56 @@ class Series:
 
 
 @dataclass(frozen=True)
-class Study:
-    """What is in a folder of results."""
+class Results:
+    """The results in a folder."""
 
     items: Mapping[str, Sequence[Series]]
     outcomes: Sequence[Outcome]
-    progress: Sequence[Item]
+    progress: Sequence[ItemProgress]
     about: Mapping[str, str]
-    left_out: int = 0  # results that are no longer the study's
+    former: int = 0  # results not included: cases that the study no longer has
+
+    @property
+    def of_paper(self) -> bool:
+        """Whether any of the paper's items is among the results."""
+        return bool(self.items.keys() & ITEMS.keys())
 
     def item(self, name: str) -> Sequence[Series]:
         return self.items.get(name, ())
 
 
-def read_study(folder: str | os.PathLike[str], everything: bool = False) -> Study:
-    """What is finished of a study, in the folder that ``desopt suite`` wrote.
+def read_results(folder: str | os.PathLike[str], include_former: bool = False) -> Results:
+    """The finished cases of a study, from the folder that ``desopt suite`` wrote.
 
-    ``everything``: also cases that the study had before, and results on data that have changed
-    since, as data sets of their own.
+    ``include_former``: also cases that the study no longer has, and results on data that have
+    changed since, as separate data sets.
     """
     with Store.open(folder) as store:
-        outcomes, about = store.read(everything=everything), store.about()
+        outcomes, about = store.read(include_former=include_former), store.about()
         members: dict[str, set[str]] = {}
         current = set()
         for item, case, now in store.members():
             current |= {case} if now else set()
-            if now or everything:
+            if now or include_former:
                 members.setdefault(item, set()).add(case.id)
-        progress = store.items(everything)
-        left_out = store.finished() - len(outcomes)
+        progress = store.items(include_former)
+        former = store.result_count() - len(outcomes)
     if not any(o.status == "done" for o in outcomes):
         raise ValueError(
             f"no run in {str(folder)!r} has finished yet, so there is nothing to report; "
-            "let desopt suite go on"
+            "continue it with desopt suite"
         )
-    shown = tell_apart(outcomes, current)
+    shown = separate_data(outcomes, current)
     items = {
         name: summarise(shown[id] for id in shown if id in members[name])
         for name in in_order(members, ITEMS)
     }
     found = {name: series for name, series in items.items() if series}
-    return Study(found, list(shown.values()), progress, about, left_out)
+    return Results(found, list(shown.values()), progress, about, former)
 
 
-def tell_apart(outcomes: Sequence[Outcome], current: Collection[Case]) -> dict[str, Outcome]:
-    """The outcomes by case id; those on former data under a name that says so."""
+def separate_data(outcomes: Sequence[Outcome], current: Collection[Case]) -> dict[str, Outcome]:
+    """The outcomes by case id; former data sets get the digest in their name."""
     now, met = _digests(current), _digests(o.case for o in outcomes)
     plain = {data: found for data, found in met.items() if len(found) == 1} | now
     shown = {}
@@ -114,7 +119,7 @@ def _digests(cases: Iterable[Case]) -> dict[str, set[str | None]]:
 
 
 def summarise(outcomes: Iterable[Outcome]) -> list[Series]:
-    """One series per setting, in the order of the first runs; failed runs are left out."""
+    """One series per setting, in the order of the first runs, without failed runs."""
     groups: dict[tuple[Any, ...], list[Outcome]] = {}
     for o in outcomes:
         if o.status == "done":
@@ -124,7 +129,7 @@ def summarise(outcomes: Iterable[Outcome]) -> list[Series]:
 
 
 def _series(runs: Sequence[Outcome]) -> Series:
-    # A run that stopped early has fewer points: the median is of those that all runs have.
+    # A run that stopped early has fewer points: take the points that all runs share.
     common = set.intersection(*(set(run.curve["round"]) for run in runs))
     rows = [np.isin(run.curve["round"], list(common)) for run in runs]
 
@@ -135,6 +140,7 @@ def _series(runs: Sequence[Outcome]) -> Series:
     x = {
         "rounds": column("paper_round"),
         "evaluations": column("samples"),
+        "upload": column("bytes_up"),
         "bytes": column("bytes_up") + column("bytes_down"),
         "seconds": column("seconds"),
     }
@@ -148,10 +154,10 @@ def _series(runs: Sequence[Outcome]) -> Series:
 
 
 def quartiles(values: FloatArray) -> Band:
-    """25, 50 and 75 % over the runs (rows). A run without a value (NaN) is the worst of all."""
+    """25, 50 and 75 % over the runs (rows). A run with NaN counts as the worst."""
     ordered = np.sort(np.where(np.isnan(values), np.inf, values), axis=0)
 
-    def at(share: float) -> FloatArray:  # np.quantile makes NaN of a finite value beside infinity
+    def at(share: float) -> FloatArray:  # np.quantile gives NaN between finite and inf
         place, rest = divmod(share * (len(ordered) - 1), 1)
         low: FloatArray = ordered[int(place)]
         return low if rest == 0 else (1 - rest) * low + rest * ordered[int(place) + 1]
@@ -160,7 +166,7 @@ def quartiles(values: FloatArray) -> Band:
 
 
 def by_instance(series: Iterable[Series]) -> dict[Instance, list[Series]]:
-    """The series of every instance, in the order met."""
+    """The series of every instance, in order of appearance."""
     result: dict[Instance, list[Series]] = {}
     for s in series:
         result.setdefault(s.instance, []).append(s)
@@ -168,9 +174,9 @@ def by_instance(series: Iterable[Series]) -> dict[Instance, list[Series]]:
 
 
 def varying(series: Sequence[Series]) -> tuple[str, ...]:
-    """The settings that are compared: those that differ within an instance.
+    """The compared settings: those that differ within an instance and method.
 
-    What the method decides (its mixture, say) is not one of them, nor what the data set does.
+    Settings that follow from the method (its mixture, say) or from the data set are not compared.
     """
     names = [name for name in FIELDS if name not in ("data", "digest", "problem", "run", "method")]
     groups: dict[tuple[str, str, str], list[Case]] = {}
@@ -186,7 +192,7 @@ def varying(series: Sequence[Series]) -> tuple[str, ...]:
 
 
 def best_steps(series: Sequence[Series]) -> list[Series]:
-    """Of every setting, the step size with the least final training loss (median of the runs)."""
+    """For every setting, the step size with the least final training loss (median of the runs)."""
     others = [name for name in varying(series) if name not in ("method", "step_size")]
     best: dict[tuple[Any, ...], Series] = {}
     for s in series:
@@ -197,10 +203,12 @@ def best_steps(series: Sequence[Series]) -> list[Series]:
     return list(best.values())
 
 
-def richest(series: Iterable[Series], *names: str) -> dict[Instance, dict[tuple[Any, ...], Series]]:
-    """By instance and the values of these settings.
+def by_settings(
+    series: Iterable[Series], *names: str
+) -> dict[Instance, dict[tuple[Any, ...], Series]]:
+    """The series by instance and values of these settings.
 
-    Where a folder holds the same at several scales, the one that spent most counts.
+    If several series agree in them, as at several scales, the one with the largest budget counts.
     """
     result: dict[Instance, dict[tuple[Any, ...], Series]] = {}
     for s in series:

@@ -1,0 +1,84 @@
+"""Data sets without loading them: their dimensions, and a digest of their content.
+
+The digest is part of a case. When a file changes, its cases change with it, and results on the
+old content are not mixed with those on the new one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from desopt.contract.streams import STREAM_VERSION
+from desopt.data import CATALOGUE, find, load
+from desopt.data.twins import TWINS, VERSION
+
+
+@dataclass(frozen=True)
+class Dimensions:
+    """N, n and the mean number of non-zeros per row."""
+
+    rows: int
+    n: int
+    nonzeros: float
+    generated: bool = False
+
+
+@cache
+def dimensions(name: str, data_dir: str | None = None) -> Dimensions:
+    """The published dimensions of a known set or a twin; a user's file is loaded."""
+    if name in CATALOGUE:
+        known = CATALOGUE[name]
+        return Dimensions(known.rows, known.n, known.nonzeros / known.rows)
+    if name in TWINS:
+        twin = TWINS[name]
+        return Dimensions(twin.rows, twin.n, twin.nonzeros, generated=True)
+    found = load(name, data_dir=data_dir)
+    return Dimensions(found.rows, found.n, found.density * found.n)
+
+
+#: Digests of files read by this process, with the file's size, times and inode at that moment.
+_read: dict[Path, tuple[tuple[int, ...], bytes]] = {}
+
+
+def digest(name: str, data_dir: str | None = None) -> str:
+    """32 hexadecimal digits: of a file's content, or of the recipe of a generated twin.
+
+    For a known set, the treatment of its values and labels is part of the digest. A file is
+    read again only if its size, times or inode have changed.
+    """
+    if name in TWINS:
+        return _hex(f"{name} {TWINS[name]} {VERSION} {STREAM_VERSION}".encode())
+    content = _content(find(name, data_dir).resolve())
+    if name not in CATALOGUE:
+        return content.hex()
+    known = CATALOGUE[name]
+    return _hex(content + f"{known.scaling} {known.above} {known.n}".encode())
+
+
+def digest_if_available(name: str, data_dir: str | None) -> str | None:
+    """The digest, or None if the data set is not on this machine."""
+    try:
+        return digest(name, data_dir)
+    except FileNotFoundError:
+        return None
+
+
+def _content(path: Path) -> bytes:
+    with path.open("rb") as file:
+        found = os.fstat(file.fileno())
+        state = (found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_dev)
+        if path not in _read or _read[path][0] != state:
+            _read[path] = state, hashlib.file_digest(file, _blake2b).digest()
+    return _read[path][1]
+
+
+def _blake2b(data: bytes = b"") -> hashlib.blake2b:
+    return hashlib.blake2b(data, digest_size=16)
+
+
+def _hex(data: bytes) -> str:
+    return _blake2b(data).hexdigest()

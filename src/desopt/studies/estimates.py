@@ -1,0 +1,57 @@
+"""How long cases take, learned from the cases that have finished.
+
+The amount of work of a case is a count: row entries read by the search and by the evaluation of
+its curve. Seconds per unit of work are measured, never assumed: from finished cases of the same
+method and data set, else of the same method, else of any case. Before the first case has
+finished, the time is unknown.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Iterable
+
+from desopt.studies.cases import Case
+from desopt.studies.datasets import dimensions
+from desopt.studies.execute import length
+
+
+def work(case: Case, data_dir: str | None = None) -> float:
+    """Row entries that the case reads: relative cost, without a unit of time."""
+    size = dimensions(case.data, data_dir)
+    rows = int(0.8 * (case.rows or size.rows))
+    long = length(case, rows, size.n)
+    curve_points = min(case.points, long.rounds) + 1
+    return size.nonzeros * (long.rounds * long.samples + 1.25 * rows * curve_points)
+
+
+class Estimates:
+    """Expected seconds of cases; finished cases improve them."""
+
+    def __init__(self, data_dir: str | None, finished: Iterable[tuple[Case, float]] = ()) -> None:
+        self.data_dir = data_dir
+        #: Seconds per unit of work of the finished cases, sorted, by kind of case.
+        self._rates: dict[tuple[str, ...], list[float]] = {}
+        for case, seconds in finished:
+            self.learn(case, seconds)
+
+    def learn(self, case: Case, seconds: float) -> None:
+        """Take the measured seconds of a finished case into account."""
+        rate = seconds / work(case, self.data_dir)
+        for kind in _kinds(case):
+            insort(self._rates.setdefault(kind, []), rate)
+
+    def seconds(self, case: Case) -> float | None:
+        """Expected seconds on one core; None if nothing has been measured yet."""
+        rates = next((self._rates[kind] for kind in _kinds(case) if kind in self._rates), None)
+        return None if rates is None else rates[len(rates) // 2] * work(case, self.data_dir)
+
+    def total(self, cases: Iterable[Case]) -> float | None:
+        """Expected seconds of all these cases, one after the other."""
+        each = [self.seconds(case) for case in cases]
+        return None if None in each else sum(s for s in each if s is not None)
+
+
+def _kinds(case: Case) -> tuple[tuple[str, ...], ...]:
+    """Groups of similar cases, the most similar first."""
+    return (case.method, case.data), (case.method,), ()
