@@ -11,31 +11,34 @@ from typing import TYPE_CHECKING, Any
 from desopt._version import __version__
 
 if TYPE_CHECKING:
-    from desopt import data, engines, theory
+    from desopt import data, engines, testing, theory
     from desopt import federate as federate  # needs Flower, so not in __all__
     from desopt.contract import streams
     from desopt.contract.errors import EngineError, JournalError, ObjectiveError, TheoryWarning
     from desopt.engines import ENGINES
     from desopt.methods import METHODS, samplers
     from desopt.objectives import LOSSES
-    from desopt.run.history import History, Row
-    from desopt.run.minimize import Interrupted, Result, minimize, replay
+    from desopt.plugins import register
+    from desopt.run.history import History, Interrupted, Result, Row
+    from desopt.run.minimize import minimize
+    from desopt.run.replay import replay
 
-#: Where the names live; those in lower case are functions or modules.
+#: The module of each name, imported when the name is first used.
 _HOME = {
     "ENGINES": "desopt.engines",
     "LOSSES": "desopt.objectives",
     "METHODS": "desopt.methods",
     "EngineError": "desopt.contract.errors",
     "History": "desopt.run.history",
-    "Interrupted": "desopt.run.minimize",
+    "Interrupted": "desopt.run.history",
     "JournalError": "desopt.contract.errors",
     "ObjectiveError": "desopt.contract.errors",
-    "Result": "desopt.run.minimize",
+    "Result": "desopt.run.history",
     "Row": "desopt.run.history",
     "TheoryWarning": "desopt.contract.errors",
     "minimize": "desopt.run.minimize",
-    "replay": "desopt.run.minimize",
+    "register": "desopt.plugins",
+    "replay": "desopt.run.replay",
 }
 _MODULES = {
     "data": "desopt.data",
@@ -43,6 +46,7 @@ _MODULES = {
     "federate": "desopt.federate",
     "samplers": "desopt.methods.samplers",
     "streams": "desopt.contract.streams",
+    "testing": "desopt.testing",
     "theory": "desopt.theory",
 }
 
@@ -78,8 +82,10 @@ __all__ = [
     "data",
     "engines",
     "minimize",
+    "register",
     "replay",
     "samplers",
     "streams",
+    "testing",
     "theory",
 ]

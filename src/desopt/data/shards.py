@@ -51,8 +51,10 @@ class Batch(NamedTuple):
         return self.batches is Batches.ITERATION
 
     def at(self, iteration: int) -> Batch:
-        """The minibatch of an iteration."""
-        return self._replace(stream=self.stream.at(iteration)) if self.fresh else self
+        """The minibatch of an iteration; x itself (-1) has that of the first."""
+        if not self.fresh:
+            return self
+        return self._replace(stream=self.stream.at(max(iteration, 0)))
 
     def arguments(self) -> tuple[Any, ...]:
         """The samples as one argument of a user's function; no argument where there is no data."""

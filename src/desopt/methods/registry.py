@@ -3,7 +3,8 @@
 Reports, figures, command-line help, studies, benchmarks, the tables of the documentation and the
 tests derive from ``METHODS``; nothing else tests a method's name. A new method is its own file,
 one entry here and one in the tests' oracle. A fact that an algorithm object states by itself
-(one worker only, an ``aggregate`` setting) is read from its class.
+(one worker only, an ``aggregate`` setting) is read from its class; layout, cost and minibatches
+are the algorithm's own.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 from desopt.contract.errors import check_name
-from desopt.contract.types import Algorithm, Batches
+from desopt.contract.types import Algorithm
 from desopt.methods import es_csa
 from desopt.methods.base import ProblemSize
 from desopt.methods.des import DES
@@ -56,7 +57,6 @@ class Method:
     answer: str
     #: Function values per worker and round.
     values: str
-    batches: Batches = Batches.ROUND
     #: Whether function values come in pairs, as two-point estimates: K must be even.
     pairs: bool = False
     #: Whether the paper's experiments compare it (section 5.1).
@@ -101,7 +101,8 @@ class Method:
         return self.sampler(l=settings["mixture"]) if sparse else self.sampler()  # type: ignore[call-arg]
 
 
-#: The methods in the paper's order. The contract tests run over all of them.
+#: The methods in the paper's order; ``desopt.register`` adds to them. The contract tests run over
+#: all of them.
 METHODS: dict[str, Method] = {
     "es": Method(
         algorithm=ES,
@@ -110,7 +111,6 @@ METHODS: dict[str, Method] = {
         look=Look("#999999", ":", "s"),
         answer="K bits",
         values="K + 1",
-        batches=Batches.ALL,
     ),
     "des": Method(
         algorithm=DES,
@@ -155,7 +155,6 @@ METHODS: dict[str, Method] = {
         answer="K/2 numbers",
         values="K",
         compared=True,
-        batches=Batches.ITERATION,
         pairs=True,
     ),
     "zo-signsgd": Method(
@@ -165,7 +164,6 @@ METHODS: dict[str, Method] = {
         answer="K/2 numbers",
         values="K",
         compared=True,
-        batches=Batches.ITERATION,
         pairs=True,
     ),
     "es-csa": Method(
@@ -175,7 +173,6 @@ METHODS: dict[str, Method] = {
         answer="λ numbers",
         values="λ",
         compared=True,
-        batches=Batches.ALL,
         defaults=es_csa.defaults,
     ),
 }
@@ -201,13 +198,14 @@ def restore(settings: Mapping[str, Any], sampler: Sampler | None = None) -> Algo
     """
     name = settings["name"]
     if name not in METHODS:
-        raise ValueError(f"unknown method {name!r}: choose from {', '.join(METHODS)}")
+        raise ValueError(
+            f"unknown method {name!r}: choose from {', '.join(METHODS)}, or import the plug-in "
+            "that registers it"
+        )
     values = dict(settings)
-    if METHODS[name].sampler is not None:
+    if "sampler" in METHODS[name].settings:
         values["sampler"] = sampler or restore_sampler(settings["sampler"])
     algorithm: Algorithm = METHODS[name].algorithm(**values)
     if algorithm.settings() != settings:
-        raise ValueError(
-            f"sampler {settings['sampler']} made this run, not {sampler.settings()}"  # type: ignore[union-attr]
-        )
+        raise ValueError(f"{dict(settings)} made this run, not {algorithm.settings()}")
     return algorithm

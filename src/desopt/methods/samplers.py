@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from desopt.contract import streams
-from desopt.contract.errors import user_code
+from desopt.contract.errors import check_name, user_code
 from desopt.contract.streams import Purpose, Stream
 from desopt.contract.types import BoolArray, ByteArray, FloatArray, IndexArray, Step
 from desopt.methods.proposals import (
@@ -142,6 +142,8 @@ class CustomSampler(Sampler):
     """
 
     draw: Callable[[np.random.Generator, int], Any]
+    #: Its name in the registry, if it has one.
+    name: str | None = None
 
     def vector(self, key: Key, k: int, n: int) -> Step:
         with user_code("sampler"):
@@ -151,11 +153,13 @@ class CustomSampler(Sampler):
         return as_step(None, drawn, n)
 
     def settings(self) -> dict[str, Any]:
+        if self.name is not None:
+            return {"name": self.name}
         return {"name": "CustomSampler", "draw": getattr(self.draw, "__qualname__", "draw")}
 
 
-#: The samplers that a journal can name.
-SAMPLERS: dict[str, type[Sampler]] = {
+#: The samplers that a journal can name; ``desopt.register`` adds to them.
+SAMPLERS: dict[str, Callable[..., Sampler]] = {
     cls.__name__: cls for cls in (Gaussian, MixtureGaussian, MixtureRademacher)
 }
 
@@ -165,20 +169,26 @@ def restore_sampler(settings: dict[str, Any]) -> Sampler:
     values = dict(settings)
     name = values.pop("name")
     if name not in SAMPLERS:
+        own = values.get("draw", name)
         raise ValueError(
-            f"this run used a sampler of the user's own ({values}); pass it again: "
-            "desopt.replay(journal, round, sampler=...)"
+            f"this run used a sampler of the user's own ({own}); pass it again: "
+            "desopt.replay(journal, round, sampler=...), or import the plug-in that registers it"
         )
     return SAMPLERS[name](**values)
 
 
 def as_sampler(sampler: Any) -> Sampler | None:
-    """The ``sampler`` argument: a Sampler, the user's draw(rng, n), or None."""
+    """The ``sampler`` argument: a Sampler, the name of one, the user's draw(rng, n), or None."""
     if sampler is None or isinstance(sampler, Sampler):
         return sampler
+    if isinstance(sampler, str):
+        check_name("sampler", sampler, SAMPLERS)
+        return SAMPLERS[sampler]()
     if callable(sampler) and not isinstance(sampler, type):
         return CustomSampler(sampler)
-    raise TypeError(f"sampler must be a Sampler or a function draw(rng, n), got {sampler!r}")
+    raise TypeError(
+        f"sampler must be a Sampler, the name of one or a function draw(rng, n), got {sampler!r}"
+    )
 
 
 __all__ = [

@@ -13,12 +13,21 @@ from desopt.objectives.linear import LinearModel
 from desopt.objectives.local import WorkerData
 from desopt.objectives.losses import LOSSES, Loss
 
+#: Objectives of the user by name (see ``desopt.register``), made from penalty and setup.
+OBJECTIVES: dict[str, Callable[[float, Callable[[], Any] | None], Objective]] = {}
+
+
+def objective_names() -> list[str]:
+    """What ``fun`` may be by name."""
+    return [*LOSSES, *OBJECTIVES]
+
 
 def as_objective(fun: Any, penalty: Any, setup: Callable[[], Any] | None) -> Objective:
     """The ``fun`` argument as an objective."""
     if isinstance(fun, str):
-        check_name("fun", fun, LOSSES)
-        return LinearModel(fun, real("regularization", penalty))
+        check_name("fun", fun, objective_names())
+        weight = real("regularization", penalty)
+        return OBJECTIVES[fun](weight, setup) if fun in OBJECTIVES else LinearModel(fun, weight)
     if hasattr(fun, "bind"):
         objective: Objective = fun
         return objective
@@ -27,9 +36,11 @@ def as_objective(fun: Any, penalty: Any, setup: Callable[[], Any] | None) -> Obj
 
 __all__ = [
     "LOSSES",
+    "OBJECTIVES",
     "LinearModel",
     "Loss",
     "PythonObjective",
     "WorkerData",
     "as_objective",
+    "objective_names",
 ]

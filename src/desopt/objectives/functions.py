@@ -18,28 +18,35 @@ class PythonObjective:
 
     ``setup`` is called once per process (per thread on the threads engine) before the first
     value is needed. What it returns, unless None, is passed to ``fun`` as the last argument:
-    a simulator, a connection, anything that must not be shared or pickled.
+    a simulator, a connection, anything that must not be shared or pickled. ``name`` is that of
+    the registry, if it has one.
     """
 
     compiled = False
 
-    def __init__(self, fun: Callable[..., Any], setup: Callable[[], Any] | None = None) -> None:
+    def __init__(
+        self,
+        fun: Callable[..., Any],
+        setup: Callable[[], Any] | None = None,
+        name: str = "callable",
+    ) -> None:
         if not callable(fun):
             raise TypeError(f"fun must be callable, got {type(fun).__name__}")
         if setup is not None and not callable(setup):
             raise TypeError(f"setup must be callable, got {type(setup).__name__}")
         self.fun = fun
         self.setup = setup
+        self.name = name
         self._prepared = threading.local()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"fun": self.fun, "setup": self.setup}
+        return {"fun": self.fun, "setup": self.setup, "name": self.name}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]
 
     def settings(self) -> dict[str, Any]:
-        return {"name": "callable"}
+        return {"name": self.name}
 
     def prepare(self, shards: Sequence[Shard], *, some: bool = False) -> Sequence[Shard]:
         return shards
