@@ -120,41 +120,6 @@ def test_same_bits_with_any_number_of_jobs(
     assert not np.array_equal(expected.x, np.zeros(N)), "runs that do nothing prove nothing"
 
 
-# --- the protocol ----------------------------------------------------------------------------
-
-
-@engines
-def test_the_protocol_call_by_call(engine: str) -> None:
-    """Also of an engine that is started again, which forgets the run before."""
-    objective = PythonObjective(least_squares)
-    shards = objective.prepare(as_shards(SHARDS, 4, 2))
-    algorithm = DES(iterations=6, seed=2)
-    job = Job(algorithm, objective, shards, 5, 2, N)
-    made = desopt.ENGINES[engine]()
-    assert made.name == engine
-    traffic = []
-    for _ in range(2):
-        made.start(job)
-        try:
-            state = algorithm.init(np.ones(N))
-            made.begin(state)
-            task = algorithm.plan(state)
-            answers = [answer.bare() for answer in made.round(task)]
-            assert answers == [job.work(task, worker).bare() for worker in range(4)]
-            assert made.evaluate([2, 0]) == [job.total(state.x, 2), job.total(state.x, 0)]
-            state = algorithm.merge(state, answers)
-            made.begin(state, 0)
-            assert made.evaluate([1]) == [job.total(state.x, 1)]
-            traffic.append(made.traffic())
-            assert made.traffic() == (0, 0)
-            assert made.repeated == 0
-        finally:
-            made.close()
-    assert traffic[0] == traffic[1]
-    assert traffic[0][0] == 4 * 49  # four answers of one byte
-    assert traffic[0][1] > 4 * 28  # and four states
-
-
 # --- where data come from --------------------------------------------------------------------
 
 
