@@ -50,3 +50,22 @@ def _add_choices(param: Any) -> None:
     if option is not None and option.choices is not None:
         *most, last = option.choices()
         param.help = f"{option.help.rstrip('.')}: {', '.join(most)} or {last}."
+
+
+def _load_plugins(modules: list[str]) -> list[str]:
+    if modules:
+        from desopt import plugins
+
+        plugins.load(modules)
+    return modules
+
+
+Plugin = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--plugin",
+        metavar="MODULE",
+        callback=_load_plugins,
+        help="Import a module that calls desopt.register; repeatable.",
+    ),
+]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from desopt.cli.options import Debug
+from desopt.cli.options import Debug, Plugin
 
 if TYPE_CHECKING:
     from desopt.studies.study import Study
@@ -69,6 +69,7 @@ def suite(
         bool,
         typer.Option("--all", help="With --csv: include cases that the study no longer has."),
     ] = False,
+    plugin: Plugin = None,
     debug: Debug = False,
 ) -> None:
     """Run the paper's experiments, or a study of your own.
