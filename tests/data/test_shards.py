@@ -384,7 +384,8 @@ def test_fingerprints_of_journals_stay() -> None:
 @pytest.mark.parametrize(
     "convert",
     [np.asarray, lambda a: a.astype(np.float32), np.asfortranarray, sparse.csr_array,
-     sparse.csr_matrix, lambda a: a[:, 0], lambda a: a.reshape(23, 2, 2), lambda a: a.astype(str)],
+     sparse.csr_matrix, lambda a: a[:, 0], lambda a: a.reshape(23, 2, 2), lambda a: a.astype(str),
+     lambda a: np.asfortranarray(a.reshape(23, 2, 2))],
 )  # fmt: skip
 def test_gathered_rows_are_the_same_rows(convert: Callable[[Any], Any]) -> None:
     given = convert(X)
