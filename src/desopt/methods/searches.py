@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import inf, isfinite
 from typing import TypeAlias
 
@@ -226,16 +226,18 @@ class TwoPoint(Search):
     """K' slopes g_k = (f(p + mu u_k) - f(p - mu u_k)) / (2 mu), and v += scale[k] g_k u_k.
 
     ``moving``: p = v, which starts at x. Else p = x and v is the sum of the steps. A slope that is
-    not finite counts as 0. At most the two points of one estimate can be evaluated together where
-    p moves, all points where it does not.
+    not finite counts as 0. The answer holds the slopes, or what ``encode`` makes of them. Where p
+    moves, at most the two points of one estimate can be evaluated together; else all of them.
     """
 
     def __init__(
         self, task: Task, worker: int, stream: Stream, scale: FloatArray, *, radius: float,
         layout: Layout, batches: Batches, moving: bool,
+        encode: Callable[[FloatArray], bytes] | None = None,
     ) -> None:  # fmt: skip
         super().__init__(task, worker, layout, batches)
         self.stream, self.scale, self.radius, self.moving = stream, scale, radius, moving
+        self._encode = encode or (lambda slopes: layout.encode(float64=slopes))
         self.point = self.x.copy() if moving else np.zeros_like(self.x)  # v
         self._slopes = np.zeros(scale.size)
         self._told: list[float] = []
@@ -258,8 +260,8 @@ class TwoPoint(Search):
                 f"the search has {len(self._told)} of {2 * self.scale.size} values: ask and tell "
                 "more"
             )
-        payload = self._layout.encode(float64=self._slopes)
-        return self._answer(payload, rows, self.point)
+        point = self.point if self.scale.any() else None
+        return self._answer(self._encode(self._slopes), rows, point)
 
     def _propose(self, p: int) -> list[Buffer]:
         first, end = len(self._told), 2 * self.scale.size
