@@ -45,7 +45,7 @@ def work(
     """The answers as an engine in memory gets them, and with final points in place of changes."""
     kept = [*map(Kept, locals_)]
     handed = [algorithm.work(task, local, worker) for worker, local in enumerate(kept)]
-    if algorithm.name not in BITS:
+    if METHODS[algorithm.name].sampler is None:
         return handed, handed
     points = [local.search.point.copy() for local in kept]
     return handed, [replace(a, point=v, change=None) for a, v in zip(handed, points, strict=True)]

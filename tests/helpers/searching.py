@@ -43,7 +43,7 @@ SAMPLERS: list[Sampler] = [
     CustomSampler(draw_sparse),
 ]
 TWO_POINT = tuple(name for name, method in METHODS.items() if method.pairs)
-BITS = tuple(name for name, method in METHODS.items() if method.sampler is not None)
+BITS = tuple(name for name, method in METHODS.items() if method.answer.endswith("bits"))
 
 
 def case_name(value: Any) -> str:
