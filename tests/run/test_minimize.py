@@ -136,7 +136,8 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
        "regularization must be a .*number") for bad in (-1.0, math.nan, math.inf)),
     ({"data": (X, Y), "fun": "lr", "regularization": "x"}, TypeError, "regularization must be a"),
     *(({"sampler": bad}, TypeError, "sampler must be a Sampler.*got ")
-      for bad in (3, "gaussian", Gaussian)),
+      for bad in (3, Gaussian)),
+    ({"sampler": "gaussian"}, ValueError, r"unknown sampler 'gaussian'.*did you mean 'Gaussian'"),
     ({"setup": 3}, TypeError, "setup must be callable, got int"),
     ({"callbacks": 3}, TypeError, "callbacks must be a list of functions, got 3"),
     ({"callbacks": [print, 3]}, TypeError, "callbacks must be functions of a row, got 3"),

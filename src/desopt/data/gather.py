@@ -41,14 +41,15 @@ def expected_passes(
     rounds: int,
     eval_every: int | None,
 ) -> float:
-    """Roughly how many times a run reads all rows; 0 if their number is unknown.
+    """Roughly how many times a run reads all rows; 0 if their number or the cost is unknown.
 
     ``batch``: the size of the minibatches of all workers of a round together; ``eval_every``: as
     in ``minimize``, where None takes little time by itself.
     """
-    if not rows:
+    cost = getattr(algorithm, "cost", None)
+    if not rows or cost is None:
         return 0.0
-    values: int = algorithm.cost.most
+    values: int = cost.most
     per_round: dict[Batches, float] = {
         Batches.ROUND: batch / rows,
         Batches.ITERATION: values / 2 * batch / rows,  # two values on each minibatch

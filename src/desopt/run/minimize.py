@@ -130,8 +130,7 @@ def _job(fun: Any, x0: Any, data: Any, settings: SimpleNamespace) -> tuple[Job, 
     )  # fmt: skip
     return Job(
         algorithm, objective, side_by_side(shards, passes), settings.batch_size, settings.seed,
-        start.size,
-        settings.participation,
+        start.size, settings.participation,
     ), start  # fmt: skip
 
 
