@@ -32,9 +32,12 @@ METHOD_MEMBERS = (
 )  # fmt: skip
 OBJECTIVE_MEMBERS = ("compiled", "settings", "prepare", "dimension", "bind")
 
-#: No colour-blind reader confuses these with each other; markers and dashes that no method has.
-_COLOURS, _DASHES = ("#F0E442", "#0072B2", "#CC79A7", "#009E73"), ("-", "--", "-.", ":")
-_MARKERS = ("*", "h", "<", ">", "p", "d", "8")
+#: For methods without a look of their own; no built-in method has one of these colours, or dash
+#: and marker together.
+_LOOKS = (
+    Look("#B8860B", "--", "o"), Look("#6A3D9A", ":", "^"), Look("#8B4513", "-", "D"),
+    Look("#4D4D4D", "-.", "s"), Look("#B2182B", "--", "P"), Look("#1F4E79", "-", "v"),
+)  # fmt: skip
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
 
@@ -139,8 +142,7 @@ def _method(
 
 
 def _next_look() -> Look:
-    place = sum(kind == "method" for kind, _ in _ours)
-    return Look(*(shapes[place % len(shapes)] for shapes in (_COLOURS, _DASHES, _MARKERS)))
+    return _LOOKS[sum(kind == "method" for kind, _ in _ours) % len(_LOOKS)]
 
 
 def _sampler(name: str, thing: Any) -> Callable[..., Sampler]:
