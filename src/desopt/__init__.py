@@ -19,25 +19,26 @@ if TYPE_CHECKING:
     from desopt.methods import METHODS, samplers
     from desopt.objectives import LOSSES
     from desopt.plugins import register
-    from desopt.run.history import History, Row
-    from desopt.run.minimize import Interrupted, Result, minimize, replay
+    from desopt.run.history import History, Interrupted, Result, Row
+    from desopt.run.minimize import minimize
+    from desopt.run.replay import replay
 
-#: Where the names live; those in lower case are functions or modules.
+#: The module of each name, imported when the name is first used.
 _HOME = {
     "ENGINES": "desopt.engines",
     "LOSSES": "desopt.objectives",
     "METHODS": "desopt.methods",
     "EngineError": "desopt.contract.errors",
     "History": "desopt.run.history",
-    "Interrupted": "desopt.run.minimize",
+    "Interrupted": "desopt.run.history",
     "JournalError": "desopt.contract.errors",
     "ObjectiveError": "desopt.contract.errors",
-    "Result": "desopt.run.minimize",
+    "Result": "desopt.run.history",
     "Row": "desopt.run.history",
     "TheoryWarning": "desopt.contract.errors",
     "minimize": "desopt.run.minimize",
     "register": "desopt.plugins",
-    "replay": "desopt.run.minimize",
+    "replay": "desopt.run.replay",
 }
 _MODULES = {
     "data": "desopt.data",

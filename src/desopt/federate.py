@@ -6,7 +6,6 @@ how to run them, ``examples/federation`` does so on one machine.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -20,14 +19,13 @@ from desopt.contract.errors import EngineError
 from desopt.contract.types import Objective
 from desopt.engines.flower.client import client_app
 from desopt.engines.flower.engine import Federation
-from desopt.run.minimize import Result, minimize
+from desopt.run.history import Result
+from desopt.run.minimize import minimize
+from desopt.run.options import options_of
 
-_FEDERATION = {"deadline", "min_answers", "min_nodes", "nodes", "loss", "evaluation", "poll"}
-_PARAMETERS = inspect.signature(minimize).parameters
-_DEFAULT_ROUNDS = _PARAMETERS["rounds"].default
-_SETTINGS = _FEDERATION | _PARAMETERS.keys() - {
-    "fun", "x0", "data", "engine", "jobs", "round_timeout", "attempts", "setup", "max_seconds",
-}  # fmt: skip
+_OPTIONS = options_of("federation")
+_SETTINGS = _OPTIONS.keys()
+_FEDERATION = {name for name, option in _OPTIONS.items() if "minimize" not in option.doors}
 
 
 def server_app(
@@ -49,8 +47,8 @@ def server_app(
     settings
         Those of ``minimize`` that do not speak of data or engines (``workers`` is the number of
         nodes M), and those of ``Federation``. A run's configuration (``flwr run --run-config
-        'rounds=50 step-size=0.3'``) comes before what is given here. Where ``target`` or
-        ``patience`` is set, ``loss`` is "median" unless given: no single node ends the run.
+        'rounds=50 step-size=0.3'``) takes precedence. With ``target`` or ``patience``, ``loss``
+        is "median" unless given: no single node ends the run.
     """
     unknown = sorted(settings.keys() - _SETTINGS)
     if unknown:
@@ -72,12 +70,14 @@ def server_app(
 
 
 def _run(grid: Grid, fun: Any, x0: Any, settings: dict[str, Any]) -> Result:
-    ours = {name: value for name, value in settings.items() if name in _FEDERATION}
-    theirs = {name: value for name, value in settings.items() if name not in _FEDERATION}
-    by_loss = any(theirs.get(rule) is not None for rule in ("target", "patience"))
-    ours = {"loss": "median" if by_loss else "mean"} | ours
-    federation = Federation(grid, last=theirs.get("rounds", _DEFAULT_ROUNDS), **ours)
-    return minimize(fun, x0, _elsewhere, engine=federation, **({"eval_every": 1} | theirs))
+    chosen = {name: option.default_at("federation") for name, option in _OPTIONS.items()} | settings
+    by_loss = chosen["target"] is not None or chosen["patience"] is not None
+    if by_loss and "loss" not in settings:
+        chosen["loss"] = "median"
+    ours = {name: value for name, value in chosen.items() if name in _FEDERATION}
+    theirs = {name: value for name, value in chosen.items() if name not in _FEDERATION}
+    federation = Federation(grid, last=theirs["rounds"], **ours)
+    return minimize(fun, x0, _elsewhere, engine=federation, **theirs)
 
 
 def _elsewhere(worker: int) -> Any:

@@ -26,7 +26,17 @@ import desopt
 from desopt import METHODS, data
 from desopt.contract.streams import Purpose, Stream
 from desopt.contract.types import Batches, Step, Task
-from desopt.data import Batch, Loader, Loaders, Partitioned, Rows, as_rows, as_shards, checks
+from desopt.data import (
+    Batch,
+    Loader,
+    Loaders,
+    Partitioned,
+    Rows,
+    as_rows,
+    as_shards,
+    checks,
+    matrices,
+)
 from desopt.engines import Job
 from desopt.engines.processes import messages
 from desopt.engines.processes.memory import separate
@@ -520,10 +530,10 @@ def odd_but_legal() -> Iterator[Any]:
 def test_the_matrix_counts_not_how_it_is_stored() -> None:
     """Sorted, summed and copied where need be: the kernels get the same arrays, to the bit."""
     expected = minimize("lr", (CSR, Y))
-    wanted = [part.tobytes() for part in checks.parts(CSR)]
+    wanted = [part.tobytes() for part in matrices.plain_arrays(CSR)]
     for i, matrix in enumerate(odd_but_legal()):
         (shard,) = LinearModel("lr").prepare(as_shards([(matrix, Y)], 1, 0))
-        assert [part.tobytes() for part in checks.parts(shard.arrays[0])] == wanted, i
+        assert [part.tobytes() for part in matrices.plain_arrays(shard.arrays[0])] == wanted, i
         found = minimize("lr", (matrix, Y), engine=("serial", "threads")[i % 2])
         assert (found.x.tobytes(), found.fun) == (expected.x.tobytes(), expected.fun), i
 
@@ -688,7 +698,7 @@ def test_indices_are_copied_only_where_somebody_could_change_them(
         indices = indices.view()
     indices.flags.writeable = kind in ("writeable", "int64")
     given = sparse.csr_array((matrix.data, indices, matrix.indptr), shape=(40, 9), copy=False)
-    own = checks.as_csr(given, "data")
+    own = matrices.as_csr(given, "data")
     assert np.shares_memory(own.indices, indices) == (kind in ("read-only", "mapped"))
     assert not np.shares_memory(own.indptr, matrix.indptr)
     assert np.array_equal(own.toarray(), matrix.toarray())

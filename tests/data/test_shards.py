@@ -421,6 +421,20 @@ def test_rows_are_gathered_where_it_pays(tmp_path: Path, monkeypatch: pytest.Mon
     assert not is_gathered(X)
 
 
+@pytest.mark.parametrize(
+    ("batches", "expected"),
+    [
+        (Batches.ROUND, 2 + 5 * 0.1),
+        (Batches.ITERATION, 2 + 5 * 20 * 0.1),
+        (Batches.ALL, 2 + 5 * 40),
+    ],
+)
+def test_expected_passes(batches: Batches, expected: float) -> None:
+    settings = {"batch": 100, "values": 40, "rounds": 5, "evaluations": 2}
+    assert gather.expected_passes(batches, rows=1000, **settings) == pytest.approx(expected)
+    assert gather.expected_passes(batches, rows=None, **settings) == 0
+
+
 @pytest.mark.parametrize("convert", [np.asarray, sparse.csr_array], ids=["dense", "csr"])
 def test_a_model_does_not_see_the_difference(convert: Callable[[Any], Any]) -> None:
     model = LinearModel("lr")

@@ -111,11 +111,11 @@ def test_labels_are_dealt_independently() -> None:
 
 def test_deals_that_cannot_be() -> None:
     y = np.array([1.0, 2.0, 3.0, 3.0])
-    with pytest.raises(ValueError, match="cannot deal 4 rows to 5 workers"):
+    with pytest.raises(ValueError, match="4 rows cannot be split among 5 workers"):
         dirichlet(y, 5, 1.0, 0)
-    with pytest.raises(ValueError, match="cannot deal 4 rows to 0 workers"):
+    with pytest.raises(ValueError, match="4 rows cannot be split among 0 workers"):
         by_quantity(4, 0, 0)
-    with pytest.raises(ValueError, match="cannot deal 4 rows to 6 pieces"):
+    with pytest.raises(ValueError, match="4 rows cannot be split among 6 pieces"):
         by_label(y, 3, 0, 2)
     with pytest.raises(ValueError, match="3 different labels do not fit 2 workers with 1 each"):
         by_label(y, 2, 0)

@@ -69,8 +69,9 @@ def assert_same(one: desopt.Result, other: desopt.Result) -> None:
     assert (one.fun, one.nfev, one.initial_fun) == (other.fun, other.nfev, other.initial_fun)
 
 
-#: Those on this machine; tests/engines/test_ray.py has a cluster for the other.
-engines = pytest.mark.parametrize("engine", [name for name in desopt.ENGINES if name != "ray"])
+#: Those on this machine; test_ray.py and test_flower.py have a cluster and a federation.
+HERE = [name for name in desopt.ENGINES if name not in ("ray", "flower")]
+engines = pytest.mark.parametrize("engine", HERE)
 
 
 # --- the matrix ------------------------------------------------------------------------------
@@ -600,6 +601,11 @@ def test_auto_stays_here_with_a_function_that_cannot_be_sent() -> None:
     result = run(fun, SHARDS, engine="auto", callbacks=[lambda row: True], **settings)
     assert result.engine == "serial"
     assert "cannot be sent to a process" in result.message
+
+
+def test_flower_by_name_says_where_it_runs() -> None:
+    with pytest.raises(ValueError, match=r"desopt\.federate\.server_app.*flwr run"):
+        run(least_squares, SHARDS, engine="flower")
 
 
 def test_named_engine_is_taken_and_said() -> None:

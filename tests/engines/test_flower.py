@@ -210,6 +210,19 @@ def test_a_budget_shortens_the_last_round(method: str, eval_every: int) -> None:
     assert not any(order["work"] for _, round, order in grid.sent if round == 4)
 
 
+def test_the_engine_by_name_is_an_engine_like_others() -> None:
+    """It can be started again, as any of them."""
+    federation = desopt.ENGINES["flower"](grid=Loopback(), poll=1e-6, last=ROUNDS)
+    expected = serial()
+    for _ in range(2):
+        result = desopt.minimize(
+            "lr", np.zeros(N), lambda worker: None, workers=WORKERS, rounds=ROUNDS, eval_every=1,
+            engine=federation, progress=False, **SETTINGS,
+        )  # fmt: skip
+        assert result.x.tobytes() == expected.x.tobytes()
+        assert result.history["loss"].tolist() == expected.history["loss"].tolist()
+
+
 def test_what_travels_is_the_answers_and_not_x() -> None:
     grid = Loopback()
     history = federated(grid).history

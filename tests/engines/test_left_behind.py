@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 import desopt
 from desopt.contract.types import Task
-from desopt.engines.processes import channel, watched
-from desopt.engines.processes.channel import Channel
+from desopt.engines.processes import messages, watched
+from desopt.engines.processes.messages import Channel
 from desopt.methods.des import DES
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="uses Linux's means")
@@ -386,17 +386,17 @@ def test_channel_never_waits() -> None:
         end.send(message)  # nobody reads
         assert end.more
         assert end.receive() == []
-        half = channel._LENGTH.pack(1000) + b"a" * 500
+        half = messages._LENGTH.pack(1000) + b"a" * 500
         theirs.sendall(half)
         assert end.receive() == []
-        theirs.sendall(b"a" * 500 + channel._LENGTH.pack(2) + b"bc" + channel._LENGTH.pack(9))
+        theirs.sendall(b"a" * 500 + messages._LENGTH.pack(2) + b"bc" + messages._LENGTH.pack(9))
         assert end.receive() == [b"a" * 1000, b"bc"]
         assert not end.closed
         got = bytearray()
-        while len(got) < len(message) + channel._LENGTH.size:
+        while len(got) < len(message) + messages._LENGTH.size:
             got += theirs.recv(1 << 20)
             end.flush()
-        assert got[channel._LENGTH.size :] == message
+        assert got[messages._LENGTH.size :] == message
         assert not end.more
     assert end.receive() == []
     assert end.closed

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from sklearn import datasets
 
-from desopt.data import load, sets
+from desopt.data import catalogue, load
 
 SHARED = Path(__file__).parents[3] / "shared" / "data" / "libsvm"
 
@@ -42,7 +42,7 @@ def read(name: str) -> tuple[Any, NDArray[np.float64]]:
 
 def write(folder: Path, name: str, positive: int) -> Path:
     """A file such as the page has by this name: as many rows, columns, numbers and labels +1."""
-    known = sets.KNOWN[name]
+    known = catalogue.CATALOGUE[name]
     random = np.random.default_rng(0)
     low, high = (1, 2) if name == "mushrooms" else (-1, 1)
     labels = random.permutation(np.repeat([low, high], [known.rows - positive, positive]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -338,7 +339,7 @@ def test_no_step_is_taken_with_an_unknown_loss(
     method: str, sparse_rows: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whichever kernel it reaches, all values are NaN."""
-    monkeypatch.setitem(LOSSES, "lr", 99)
+    monkeypatch.setitem(LOSSES, "lr", replace(LOSSES["lr"], kind=99))
     X = np.random.default_rng(0).standard_normal((30, 5))
     data = (sparse.csr_array(X) if sparse_rows else X), np.where(X[:, 0] > 0, 1.0, -1.0)
     with pytest.warns(RuntimeWarning, match="NaN or infinity"):

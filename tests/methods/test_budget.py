@@ -18,7 +18,7 @@ from desopt.methods import make
 from desopt.methods.base import BaseAlgorithm
 from desopt.methods.des import DESState
 from desopt.run import journal as journals
-from desopt.run.stopping import Status
+from desopt.run.history import Status
 
 Floats = NDArray[np.float64]
 
@@ -200,7 +200,8 @@ class Own(BaseAlgorithm):
 
 
 def test_a_method_without_cost() -> None:
-    result = run(50, method=Own(name="own"))
+    own = Own(name="own", iterations=10, step_size=0.2)
+    result = run(50, method=own, population=None)
     assert (result.nit, result.nfev) == (3, 63)
 
 

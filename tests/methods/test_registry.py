@@ -1,5 +1,6 @@
 """Every fact of a registry entry against the algorithm, the report and the documentation."""
 
+import ast
 import re
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 from helpers import tables
 
 import desopt
-from desopt import METHODS
+from desopt import LOSSES, METHODS
 from desopt.contract.types import Batches
 from desopt.methods import ProblemSize, make
 from desopt.methods.registry import COMPARED, Method
@@ -47,11 +48,13 @@ def test_contents_and_cost_of_an_answer(name: str, method: Method) -> None:
     held = {"bits": (number(count), 0), "numbers": (0, number(count))}[what]
     assert (algorithm.layout.bits, algorithm.layout.float32 + algorithm.layout.float64) == held
     assert algorithm.cost.most == number(method.values)
-    assert algorithm.cost.whole == (method.batches is Batches.ALL)
 
 
 @pytest.mark.parametrize(("name", "method"), METHODS.items())
-def test_minibatches_are_drawn_as_described(name: str, method: Method) -> None:
+def test_minibatches_are_drawn_as_declared(name: str, method: Method) -> None:
+    algorithm = made(name)
+    declared = algorithm.search(algorithm.plan(algorithm.init(np.zeros(3))), 0).batches
+    assert algorithm.cost.whole == (declared is Batches.ALL)
     drawn: list[Any] = []
 
     def fun(x: Any, batch: Any) -> float:
@@ -69,7 +72,7 @@ def test_minibatches_are_drawn_as_described(name: str, method: Method) -> None:
         Batches.ITERATION: rounds_and_iterations * workers,
         Batches.ALL: workers,
     }
-    assert len(set(drawn)) == expected[method.batches]
+    assert len(set(drawn)) == expected[declared]
 
 
 @pytest.mark.parametrize(("name", "method"), METHODS.items())
@@ -117,11 +120,47 @@ def test_the_paper_compares_seven_methods() -> None:
     assert len(COMPARED) == 7
 
 
+#: The paper's own experiments and claims, the demo's, and the benchmark's baselines.
+NAMING = (
+    "studies/paper.py", "studies/demo.py", "report/claims.py", "bench/",
+    "methods/registry.py", "objectives/losses.py",
+)  # fmt: skip
+
+
+def named(node: ast.AST) -> set[Any]:
+    """The methods and losses that a comparison or a literal of several things names."""
+    parts: list[Any] = []
+    if isinstance(node, ast.Compare):
+        parts = [node.left, *node.comparators]
+    elif isinstance(node, ast.Tuple | ast.List | ast.Set):
+        parts = node.elts
+    elif isinstance(node, ast.Dict):
+        parts = node.keys
+    found = {part.value for part in parts if isinstance(part, ast.Constant)}
+    return found & {*METHODS, *LOSSES}
+
+
+def test_nothing_else_keeps_a_list_or_tests_a_name() -> None:
+    package = Path(desopt.__file__).parent
+    for path in sorted(package.rglob("*.py")):
+        place = path.relative_to(package).as_posix()
+        if not place.startswith(NAMING):
+            tree = ast.parse(path.read_text(encoding="utf-8"))
+            found = [(node.lineno, named(node)) for node in ast.walk(tree) if named(node)]  # type: ignore[attr-defined]
+            assert not found, f"{place} names methods or losses: derive them from the registry"
+
+
+def test_the_search_for_names_sees_them() -> None:
+    for source in ("x == 'es'", "x in ('es', 'y')", "{'lr': 1}", "['des', z]", "{'nsvm'}"):
+        assert any(named(node) for node in ast.walk(ast.parse(source))), source
+    assert not any(named(node) for node in ast.walk(ast.parse("f(x='lr', y='other' == z)")))
+
+
 def test_tables_of_the_documentation() -> None:
-    """README: name and answer. docs/journal.md: every kind of answer has a payload."""
+    """README: name, cost, answer. docs/journal.md: every kind of answer has a payload."""
     rows = tables.rows("README.md", "`method=`")
-    assert {tables.name(row[0]): row[-1] for row in rows} == {
-        name: method.answer for name, method in METHODS.items()
+    assert {tables.name(row[0]): tuple(row[2:]) for row in rows} == {
+        name: (method.values, method.answer) for name, method in METHODS.items()
     }
     payloads = [row[0] for row in tables.rows("docs/journal.md", "answer")]
     assert set(payloads) >= {method.answer for method in METHODS.values()}

@@ -1,6 +1,7 @@
 """Local searches driven by hand: the same answer for any number of points at a time."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from helpers.searching import (
 from desopt import METHODS
 from desopt.contract import streams
 from desopt.contract.streams import Purpose, Stream
-from desopt.contract.types import Answer, Batches, Task
+from desopt.contract.types import Answer, Task
 from desopt.methods.samplers import Key, MixtureGaussian, MixtureRademacher, Sampler
 from desopt.methods.searches import OnePlusOne, TwoPoint
 
@@ -38,9 +39,9 @@ CASES: list[tuple[str, Sampler | None]] = [
 
 
 def task_of(algorithm: Any, limit: int | None = None) -> Task:
-    """Round 3 at some x; es-csa's sigma is the only scalar of any task."""
-    scalars = (0.5,) if algorithm.name == "es-csa" else ()
-    return Task(3, np.linspace(-1.0, 1.0, N), scalars, limit)
+    """Round 3 at some x."""
+    first: Task = algorithm.plan(algorithm.init(np.linspace(-1.0, 1.0, N)))
+    return replace(first, round=3, limit=limit)
 
 
 def everything(answer: Answer) -> Any:
@@ -200,14 +201,6 @@ def test_points_of_an_estimate(name: str) -> None:
     u = streams.normals(Stream(3, 3, 0, 0, Purpose.NORMAL), N)
     np.testing.assert_array_equal(points[0], search.x + 1e-6 * u)
     np.testing.assert_array_equal(points[1], search.x - 1e-6 * u)
-
-
-def test_the_data_of_every_method() -> None:
-    for name, method in METHODS.items():
-        algorithm = make(name)
-        assert algorithm.search(task_of(algorithm), 0).batches is method.batches
-        whole = method.batches is Batches.ALL
-        assert algorithm.cost.whole is whole
 
 
 @pytest.mark.parametrize("name", METHODS)

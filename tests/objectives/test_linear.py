@@ -1,12 +1,13 @@
 """Compiled searches of linear models against searches driven by plain values."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
 import pytest
 from helpers import oracle
-from helpers.searching import BITS, Floats, bits, make, one_plus_one
+from helpers.searching import BITS, Floats, bits, by_hand, make, one_plus_one
 from numpy.typing import NDArray
 from scipy import sparse
 
@@ -209,7 +210,7 @@ def test_drawn_data(name: str) -> None:
     loss = oracle.loss_of("lr", 1e-6)
     model, python = LinearModel("lr"), PythonObjective(lambda x, batch: loss(x, *batch))
     algorithm = make(name, iterations=10, radius=0.1)
-    task = Task(2, np.linspace(-1, 1, 6), (0.5,) if name == "es-csa" else ())
+    task = replace(algorithm.plan(algorithm.init(np.linspace(-1, 1, 6))), round=2)
     found, expected = (
         algorithm.work(task, WorkerData(objective, Draw(draw), 7, 1, 20), 1)
         for objective in (model, python)
@@ -276,7 +277,35 @@ def test_x_may_be_read_only_and_not_contiguous() -> None:
     spread.flags.writeable = False
     for name in METHODS:
         algorithm = make(name)
-        scalars = (0.5,) if name == "es-csa" else ()
-        one = algorithm.work(Task(3, pair.x, scalars), pair.compiled, 2)
-        other = algorithm.work(Task(3, spread[::2], scalars), pair.compiled, 2)
+        task = replace(algorithm.plan(algorithm.init(pair.x)), round=3)
+        one = algorithm.work(task, pair.compiled, 2)
+        other = algorithm.work(replace(task, x=spread[::2]), pair.compiled, 2)
         assert bits(one) == bits(other)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_search_that_has_begun_goes_on(name: str) -> None:
+    """Three values were told before; the rest is driven by values, not begun again."""
+    pair, algorithm = Pair("lr", "csr", 1, 0.1), make(name, iterations=10)
+    task = Task(3, pair.x, (0.5,) if name == "es-csa" else ())
+    search, whole = algorithm.search(task, 2), algorithm.search(task, 2)
+    f = pair.compiled.function(pair.x, 3, search.batches)
+    for _ in range(3):
+        search.tell([f.value(search.ask()[0], search.iterations[0])])
+    assert bits(pair.compiled.run(search)) == bits(by_hand(whole, f.value).answer(f.rows))
+
+
+@pytest.mark.parametrize("sampler", [Gaussian(), MixtureRademacher(3)])
+def test_a_fresh_minibatch_for_each_step(sampler: Sampler) -> None:
+    """No method does it; no kernel may do something else instead."""
+    pair, alpha = Pair("lr", "dense", 1, 0.1), np.full(30, 0.3)
+
+    def search(x: Floats) -> OnePlusOne:
+        return OnePlusOne(
+            Task(3, x), 2, sampler.proposals(alpha, Key(0, 0, 0), x.size),
+            layout=Layout(bits=30), batches=Batches.ITERATION, dense=True,
+        )  # fmt: skip
+
+    _, _, compiled, python = pair.run(search)
+    assert compiled.payload == python.payload
+    assert 0 < accepted_of(python, 30).sum() < 30

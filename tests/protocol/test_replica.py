@@ -276,7 +276,7 @@ def test_an_answer_belongs_to_its_task_even_if_the_replica_has_moved_on() -> Non
     replica.follow(server.message_for("b"))
     data = replica.answer(old, slow)
     assert data[4:8] == bytes(4)
-    assert data[16:24] == wire.digest_of(old)
+    assert data[16:24] == wire.task_digest(old)
     assert server.receive("b", data) is None
     assert server.refused[Reason.LATE] == 1
 

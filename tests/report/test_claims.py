@@ -1,14 +1,17 @@
 """Every claim with results that confirm it, that refute it, and that are too few."""
 
+import json
 from collections.abc import Callable, Iterable
+from dataclasses import asdict
+from pathlib import Path
 
 import pytest
 from helpers.fake_results import DES, ENDS, curves, outcome, sweep
 
 from desopt.report import claims
-from desopt.report.results import Results, summarise
+from desopt.report.results import Results, read_results, summarise
 from desopt.report.verdicts import FAILS, HOLDS, UNKNOWN, Claim
-from desopt.studies.store import Outcome
+from desopt.studies.store import FILE, Outcome
 
 EVEN = dict.fromkeys((0.0, 0.2, 0.4, 0.6, 0.8), 0.0)
 BATCHES = {100: 3.0, 500: 2.0, 1000: 1.0, 1500: 0.0, 2000: 0.0}
@@ -126,3 +129,12 @@ def test_every_claim_says_how_it_is_judged() -> None:
     for claim in found:
         assert "Holds if" in claim.definition
         assert claim.source.startswith("Section 5.")
+
+
+PAPER = Path(__file__).parents[2] / "results" / "paper"
+
+
+@pytest.mark.skipif(not (PAPER / FILE).exists(), reason="needs results/paper")
+def test_the_published_verdicts_are_those_of_the_published_results() -> None:
+    published = json.loads((PAPER / "report" / "claims.json").read_text(encoding="utf-8"))
+    assert published == [asdict(claim) for claim in claims.judge(read_results(PAPER))]

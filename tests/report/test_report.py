@@ -15,7 +15,7 @@ from helpers.fake_results import ENDS, case, curves, one_item, outcome, sweep, w
 from scipy.stats import spearmanr
 
 from desopt.cli.app import main
-from desopt.data.sets import KNOWN
+from desopt.data.catalogue import CATALOGUE
 from desopt.report import claims, drawing, figures, names, page, page_data, tables, verdicts
 from desopt.report import results as medians
 from desopt.report import write as writing
@@ -125,7 +125,7 @@ def test_the_papers_arrangement(results: Results) -> None:
 
 def test_a_figure_takes_the_papers_data_sets_or_their_twins() -> None:
     slots = [name for row in names.ROWS for name in row]
-    assert set(slots) == {name for name, known in KNOWN.items() if known.in_paper}
+    assert set(slots) == {name for name, known in CATALOGUE.items() if known.in_paper}
     for data in ("SUSY", "susy-like"):
         every = one_item("curves", curves([data]))
         both = replace(every, items={**every.items, "alpha": every.item("curves")})

@@ -4,7 +4,7 @@ import os
 import threading
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,15 @@ import pytest
 from numpy.typing import NDArray
 
 import desopt
-from desopt.contract.payload import Layout
+from desopt.contract.payload import Cost, Layout
 from desopt.contract.types import Answer, Batches, Step, Task
+from desopt.engines import Job
+from desopt.engines.serial import Serial
 from desopt.methods.des import DES
 from desopt.methods.samplers import Key, Sampler
 from desopt.objectives import LinearModel
+from desopt.run import options
+from desopt.run.choice import choose
 from desopt.system import parallel
 
 Vector = NDArray[np.float64]
@@ -162,6 +166,7 @@ class Barest:
 
     name = "barest"
     layout = Layout(float64=1)
+    state_type = Still
 
     def __init__(self, seconds: float = 0.0) -> None:
         self.seconds = seconds
@@ -189,11 +194,45 @@ class Barest:
 def test_auto_takes_any_algorithm_object(seconds: float, engine: str) -> None:
     fun = OWN["fun"]["fun"]
     rounds = 2 if engine == "serial" else 1000
-    settings = {"method": Barest(seconds), "rounds": rounds, "callbacks": [lambda row: True]}
+    settings = {"method": Barest(seconds), "rounds": rounds, "callbacks": [lambda row: True],
+                "iterations": 100}  # fmt: skip
     result = run(fun, engine="auto", **settings)
     assert result.engine == engine
     assert "a worker takes" in result.message
     assert result.x.tobytes() == run(fun, engine="serial", **settings).x.tobytes()
+
+
+class Declared(Barest):
+    """It declares its cost and keeps to the limit; iterations are nothing it has."""
+
+    cost = Cost(2, 2_000_000)
+
+    def work(self, task: Task, local: Any, worker: int) -> Answer:
+        assert task.limit is not None, "a whole round would take an hour"
+        return super().work(task, local, worker)
+
+
+def test_auto_asks_for_no_more_values_than_a_round_needs() -> None:
+    jobs: list[Job] = []
+
+    class Keep(Serial):
+        def start(self, job: Job) -> None:
+            jobs.append(job)
+            super().start(job)
+
+    calls = []
+
+    def fun(x: Vector, batch: Any) -> float:
+        calls.append(1)
+        return least_squares(x, batch)
+
+    run(fun, method=DES(iterations=5), engine=Keep(), jobs=None, eval_every=0)
+    calls.clear()
+    settings = options.checked("minimize", {"rounds": 2, "jobs": 2})
+    chosen, why = choose("auto", replace(jobs[0], algorithm=Declared()), np.zeros(4), settings)
+    assert chosen.name == "processes"
+    assert "ms a round, 2 processes save about" in why
+    assert len(calls) <= 4
 
 
 # --- threads of a process ---------------------------------------------------------------------

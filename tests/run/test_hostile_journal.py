@@ -29,6 +29,7 @@ from test_journal import ROUNDS, assert_same, run
 import desopt
 from desopt.cli.replay import replay as command
 from desopt.run import journal as journals
+from desopt.run.journal_file import lock, remove_leftovers
 
 Record = tuple[bytes, bytes]
 
@@ -499,7 +500,7 @@ def test_leftovers_of_killed_processes_are_removed_and_others_are_not(tmp_path: 
     (tmp_path / "j.9-0123abcd.new").symlink_to(tmp_path / "k.6-0123abcd.new")
     os.mkfifo(tmp_path / "j.4-0123abcd.new")
     with open(tmp_path / "j.8-0123abcd.new", "r+b") as living:
-        journals._lock(living, path)
+        lock(living, path)
         run(path)
     names = {file.name for file in tmp_path.iterdir()}
     assert names == {*keep, "j", "j.9-0123abcd.new", "j.4-0123abcd.new"}
@@ -515,7 +516,7 @@ def test_a_new_file_that_was_taken_for_a_leftover_is_made_again(
         fresh = [name for name in tmp_path.iterdir() if name.name.endswith(".new")]
         if fresh and not removed:
             removed.extend(fresh)
-            journals._remove_leftovers(path)
+            remove_leftovers(path, journals.MAGIC)
         flock(file, how)
 
     with monkeypatch.context() as patch:

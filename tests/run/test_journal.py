@@ -418,9 +418,9 @@ def test_how_it_is_run_is_not_configuration(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("module", "name", "value", "said"),
     [
-        ("desopt.run.minimize", "STREAM_VERSION", 99, "stream is 1 in the journal and 99"),
+        ("desopt.run.header", "STREAM_VERSION", 99, "stream is 1 in the journal and 99"),
         (
-            "desopt.run.minimize",
+            "desopt.run.header",
             "__version__",
             "0.99.1",
             "desopt is '0.1' in the journal and '0.99'",

@@ -12,7 +12,7 @@ import pytest
 from numba import njit
 
 import desopt
-from desopt.bench.speed import Shape
+from desopt.bench.speed import DataShape
 from desopt.kernels.jit import compilation_noticed
 
 RUN = """
@@ -26,7 +26,7 @@ LINE = "compiling the kernels"
 @pytest.mark.parametrize("workers", [10, 100])
 def test_a_run_holds_the_data_once(workers: int) -> None:
     """Whatever M is, a run has a copy of the columns' numbers, half of that besides, no values."""
-    X, y = Shape("sparse", 5_000, 500, 70.0, rows=20_000).data()
+    X, y = DataShape("sparse", 5_000, 500, 70.0, rows=20_000).data()
 
     def run() -> None:
         desopt.minimize(

@@ -1,1 +1,1 @@
-"""``desopt bench``: the kernels against plain NumPy, side by side in one run."""
+"""``desopt bench``: the compiled code against plain NumPy, and the costs of a run."""

@@ -1,4 +1,4 @@
-"""The paper's methods in plain NumPy and SciPy, as well as they can be written there.
+"""The paper's methods in plain NumPy and SciPy, written as efficiently as these allow.
 
 One function per method: a worker's whole round from drawing its minibatch to its final point,
 from the pseudo-code. They use NumPy's own generator and share nothing with the package but the
@@ -19,7 +19,7 @@ Value = Callable[[FloatArray], float]
 
 
 def bind(X: Any, y: FloatArray, rows: Any, loss: str, penalty: float = 1e-6) -> Value:
-    """f_i on the minibatch, which is gathered and signed once."""
+    """f_i on a minibatch, which is gathered once."""
     batch, sign = X[rows], y[rows]
     of = LOSSES[loss].reference
 
@@ -138,16 +138,26 @@ def es_csa(
     X: Any,
     y: FloatArray,
     x: FloatArray,
-    members: int,
+    b: int,
+    K: int,
     loss: str,
     rng: np.random.Generator,
     sigma: float = 1.0,
     penalty: float = 1e-6,
 ) -> FloatArray:
-    """All members at once: one product of the data with a matrix of points."""
-    points = rng.standard_normal((members, x.size))
+    """K members on all rows at once: one product of the data with a matrix of points."""
+    points = rng.standard_normal((K, x.size))
     points *= sigma
     points += x
     margin = np.asarray(X @ points.T) * y[:, None]
     norms = np.einsum("ij,ij->i", points, points)
     return np.asarray(LOSSES[loss].reference(margin).sum(axis=0) + len(y) * 0.5 * penalty * norms)
+
+
+BASELINES: dict[str, Callable[..., FloatArray]] = {
+    "des": des,
+    "mixture": mixture,
+    "fed-zo-sgd": fed_zo_sgd,
+    "zo-signsgd": zo_signsgd,
+    "es-csa": es_csa,
+}

@@ -21,7 +21,7 @@ from desopt.system.progress import Progress
 
 
 def run(out: Path, quick: bool = False) -> dict[str, Any]:
-    """Measure everything, print tables, write bench.json (and bench.png where matplotlib is)."""
+    """Run the benchmarks, print tables, write bench.json and, with matplotlib, bench.png."""
     console = Console()
     seconds = 0.5 if quick else 3.0
     results: dict[str, Any] = {
@@ -29,14 +29,14 @@ def run(out: Path, quick: bool = False) -> dict[str, Any]:
         "machine": {"processor": platform.processor(), "python": platform.python_version()},
     }
     results["speed"] = []
-    with Progress("NumPy against desopt", len(speed.CASES)) as progress:
-        for case in speed.CASES:
-            results["speed"].append(speed.measure(case, seconds))
+    with Progress("NumPy against desopt", len(speed.BENCHMARKS)) as progress:
+        for benchmark in speed.BENCHMARKS:
+            results["speed"].append(speed.measure(benchmark, seconds))
             progress.advance()
     _speed_table(console, "Microseconds per local iteration, one thread", results["speed"], "numpy")
     results["losses"] = list(speed.measure_losses(seconds / 2))
     first, *others = LOSSES
-    title = f"{', '.join(others)} against {first} (noise of some per cent)"
+    title = f"{', '.join(others)} against {first} (within a few percent of noise)"
     _speed_table(console, title, results["losses"], first)
     if not quick:
         results["scaling"] = speed.measure_scaling(seconds)

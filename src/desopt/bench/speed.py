@@ -1,8 +1,8 @@
-"""Time per local iteration: desopt's compiled path against the NumPy baselines.
+"""Time per local iteration: desopt's compiled code against the NumPy baselines.
 
-Both do a worker's whole round, all-in: drawing and gathering the minibatch, mutations, losses,
-decisions, the final point. They take turns in one process and one thread, and the fastest of
-several turns counts, so that a busy machine disturbs the ratio little.
+Both do a worker's complete round: drawing and gathering the minibatch, mutations, losses,
+decisions, the final point. They alternate in one process and one thread, and the fastest of
+several turns counts, so that other load on the machine affects the ratio little.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ BATCH = 1000
 
 
 @dataclass(frozen=True)
-class Shape:
-    """Generated data like a set of the paper."""
+class DataShape:
+    """Generated data with the shape of one of the paper's sets."""
 
     name: str
     n: int
@@ -40,62 +40,62 @@ class Shape:
 
 
 @cache
-def _data(shape: Shape) -> tuple[Any, FloatArray]:
+def _data(shape: DataShape) -> tuple[Any, FloatArray]:
     if shape.nonzeros is None:
         return dense_twin(shape.rows, shape.n)
     return sparse_twin(shape.rows, shape.n, shape.nonzeros)
 
 
-RCV1 = Shape("rcv1-like", 47_236, 500, 70.0)
-MNIST = Shape("mnist-like", 780, 500, 0.19 * 780)
-COVTYPE = Shape("covtype-like", 54, 100, None)
-IJCNN1 = Shape("ijcnn1-like", 22, 100, None)
+RCV1 = DataShape("rcv1-like", 47_236, 500, 70.0)
+MNIST = DataShape("mnist-like", 780, 500, 0.19 * 780)
+COVTYPE = DataShape("covtype-like", 54, 100, None)
+IJCNN1 = DataShape("ijcnn1-like", 22, 100, None)
 
 
 @dataclass(frozen=True)
-class Case:
-    """One line of the table: what must be how many times faster than which baseline."""
+class Benchmark:
+    """A line of the table: a method, its baseline, and the least ratio of their times."""
 
-    shape: Shape
+    shape: DataShape
     method: str
     against: str
     at_least: float
     loss: str = "lr"
 
 
-CASES = (
-    Case(RCV1, "des-mr", "mixture", 100.0),
-    Case(RCV1, "des-mg", "mixture", 100.0),
-    Case(RCV1, "des-mr", "des", 500.0),
-    Case(RCV1, "des", "des", 4.0),
-    Case(RCV1, "fed-zo-sgd", "fed_zo_sgd", 3.0),
-    Case(RCV1, "zo-signsgd", "zo_signsgd", 3.0),
-    Case(MNIST, "des-mr", "mixture", 12.0),
-    Case(COVTYPE, "des-mr", "mixture", 3.0),
-    Case(IJCNN1, "des-mr", "mixture", 3.0),
-    Case(COVTYPE, "des", "des", 2.0),
-    Case(IJCNN1, "des", "des", 2.0),
-    *(Case(shape, "es-csa", "es_csa", 1.5) for shape in (RCV1, MNIST, COVTYPE, IJCNN1)),
+BENCHMARKS = (
+    Benchmark(RCV1, "des-mr", "mixture", 100.0),
+    Benchmark(RCV1, "des-mg", "mixture", 100.0),
+    Benchmark(RCV1, "des-mr", "des", 500.0),
+    Benchmark(RCV1, "des", "des", 4.0),
+    Benchmark(RCV1, "fed-zo-sgd", "fed-zo-sgd", 3.0),
+    Benchmark(RCV1, "zo-signsgd", "zo-signsgd", 3.0),
+    Benchmark(MNIST, "des-mr", "mixture", 12.0),
+    Benchmark(COVTYPE, "des-mr", "mixture", 3.0),
+    Benchmark(IJCNN1, "des-mr", "mixture", 3.0),
+    Benchmark(COVTYPE, "des", "des", 2.0),
+    Benchmark(IJCNN1, "des", "des", 2.0),
+    *(Benchmark(shape, "es-csa", "es-csa", 1.5) for shape in (RCV1, MNIST, COVTYPE, IJCNN1)),
 )
 
 #: The losses against each other: none slower than the first, up to measurement noise.
-LOSS_CASES = tuple(
+LOSS_BENCHMARKS = tuple(
     (shape, method)
     for shape in (RCV1, COVTYPE)
     for method in ("des-mr", "des", "fed-zo-sgd", "zo-signsgd", "es-csa")
 )
 
 
-def worker_round(shape: Shape, method: str, loss: str = "lr") -> tuple[Callable[[], Any], int]:
-    """desopt's side: one worker's round, and the number of local iterations in it."""
+def worker_round(shape: DataShape, method: str, loss: str = "lr") -> tuple[Callable[[], Any], int]:
+    """desopt's side: some rounds of one worker, and their number of local iterations."""
     X, y = shape.data()
     entry, problem = METHODS[method], _problem(shape)
     algorithm = entry.make(method, {"iterations": shape.iterations}, problem)
     model = LinearModel(loss)
     (shard,) = model.prepare([Rows((X, y))])
     local = WorkerData(model, shard, 0, 0, BATCH)  # type: ignore[arg-type]
-    # Rounds in a row, each with a minibatch of its own, as a worker does them: short rounds
-    # would otherwise be timed with whatever the other side left in the caches.
+    # Consecutive rounds, each with its own minibatch, as in a run. A single short round would be
+    # timed with caches filled by the other side.
     x = np.zeros(shape.n)
     sparse = entry.sampler is not None and not entry.sampler.dense
     tasks = [Task(t, x, (1.0,)) for t in range(20 if sparse else 1)]
@@ -107,28 +107,26 @@ def worker_round(shape: Shape, method: str, loss: str = "lr") -> tuple[Callable[
     return rounds, len(tasks) * entry.derived(problem).get("population", shape.iterations)
 
 
-def _problem(shape: Shape) -> ProblemSize:
-    """Ten workers with as many rows each."""
+def _problem(shape: DataShape) -> ProblemSize:
+    """Ten workers with this many rows each."""
     return ProblemSize(
         n=shape.n, rows=10 * shape.rows, workers=10, iterations=shape.iterations, batch_size=BATCH
     )
 
 
-def baseline_round(shape: Shape, name: str, loss: str = "lr") -> tuple[Callable[[], Any], int]:
-    """NumPy's side: fewer iterations of the same round, since each takes so much longer."""
+def baseline_round(benchmark: Benchmark) -> tuple[Callable[[], Any], int]:
+    """NumPy's side: a round, with at most 100 iterations for large n."""
+    shape = benchmark.shape
     X, y = shape.data()
+    most = shape.iterations if shape.n < 1000 else 100
+    count = METHODS[benchmark.method].derived(_problem(shape)).get("population", most)
+    baseline = baselines.BASELINES[benchmark.against]
     rng = np.random.default_rng(0)
-    x = np.zeros(shape.n)
-    if name == "es_csa":
-        members = METHODS["es-csa"].derived(_problem(shape))["population"]
-        return partial(baselines.es_csa, X, y, x, members, loss, rng), members
-    count = shape.iterations if shape.n < 1000 else 100
-    function = getattr(baselines, name)
-    return partial(function, X, y, x, BATCH, count, loss, rng), count
+    return partial(baseline, X, y, np.zeros(shape.n), BATCH, count, benchmark.loss, rng), count
 
 
 def alternate(calls: Mapping[str, Callable[[], Any]], seconds: float) -> dict[str, float]:
-    """The fastest turn of each call, taking turns for about this long."""
+    """The fastest turn of each call; they alternate for about this long."""
     best = dict.fromkeys(calls, float("inf"))
     for call in calls.values():
         call()  # compiles, fills caches
@@ -143,28 +141,28 @@ def alternate(calls: Mapping[str, Callable[[], Any]], seconds: float) -> dict[st
     return best
 
 
-def measure(case: Case, seconds: float) -> dict[str, Any]:
+def measure(benchmark: Benchmark, seconds: float) -> dict[str, Any]:
     """One line of the table."""
-    ours, our_count = worker_round(case.shape, case.method, case.loss)
-    theirs, their_count = baseline_round(case.shape, case.against, case.loss)
+    ours, our_count = worker_round(benchmark.shape, benchmark.method, benchmark.loss)
+    theirs, their_count = baseline_round(benchmark)
     best = alternate({"desopt": ours, "numpy": theirs}, seconds)
     us, numpy_us = best["desopt"] / our_count * 1e6, best["numpy"] / their_count * 1e6
     return {
-        "shape": case.shape.name,
-        "method": case.method,
-        "loss": case.loss,
-        "baseline": case.against,
+        "shape": benchmark.shape.name,
+        "method": benchmark.method,
+        "loss": benchmark.loss,
+        "baseline": benchmark.against,
         "desopt_us": us,
         "numpy_us": numpy_us,
         "ratio": numpy_us / us,
-        "at_least": case.at_least,
+        "at_least": benchmark.at_least,
     }
 
 
 def measure_losses(seconds: float) -> Iterator[dict[str, Any]]:
     """The other losses against the first."""
     first, *others = LOSSES
-    for shape, method in LOSS_CASES:
+    for shape, method in LOSS_BENCHMARKS:
         rounds = {loss: worker_round(shape, method, loss) for loss in LOSSES}
         best = alternate({loss: call for loss, (call, _) in rounds.items()}, seconds)
         count = rounds[first][1]
@@ -182,13 +180,14 @@ def measure_losses(seconds: float) -> Iterator[dict[str, Any]]:
 
 
 def measure_scaling(seconds: float) -> dict[str, list[dict[str, float]]]:
-    """des-mr against n at 70 non-zeros per row, and against non-zeros at rcv1's n."""
+    """Times of des-mr by n, at 70 non-zeros per row, and by non-zeros per row, at rcv1's n."""
     by_n = [
-        Shape(f"n {n}", n, 500, 70.0, rows=10_000)
+        DataShape(f"n {n}", n, 500, 70.0, rows=10_000)
         for n in (1_000, 10_000, 100_000, 1_000_000, 10_000_000)
     ]
     by_nonzeros = [
-        Shape(f"nnz {nnz}", 47_236, 500, float(nnz), rows=5_000) for nnz in (5, 20, 70, 200, 700)
+        DataShape(f"nnz {nnz}", 47_236, 500, float(nnz), rows=5_000)
+        for nnz in (5, 20, 70, 200, 700)
     ]
     out: dict[str, list[dict[str, float]]] = {"by_n": [], "by_nonzeros": []}
     for name, shapes in (("by_n", by_n), ("by_nonzeros", by_nonzeros)):

@@ -1,6 +1,6 @@
 """The ``desopt`` command.
 
-What only one command needs is imported inside it, for the sake of ``--help`` and completion.
+Each command imports what it needs when it runs, to keep ``--help`` and completion quick.
 An error is one line on stderr that says what to do; ``--debug`` shows the traceback.
 """
 
@@ -70,12 +70,13 @@ def root(
 
 for command in (run, demo, suite, report, replay, bench):
     name = command.__name__.rpartition(".")[2]
-    app.command(epilog=command.EXAMPLES)(getattr(command, name))
+    grouped = options.GroupedCommand if command is run else None
+    app.command(epilog=command.EXAMPLES, cls=grouped)(getattr(command, name))
 app.add_typer(data.app, name="data")
 
 
 def _usage(error: Any) -> str:
-    """What click says of a bad command line, and whose --help says more."""
+    """Click's message about a bad command line, and which --help to read."""
     message = " ".join(error.format_message().split()).rstrip(".")
     command = error.ctx.command_path if error.ctx else "desopt"
     return f"{message} (see {command} --help)"
@@ -108,14 +109,15 @@ def main() -> None:
 
 
 def _open_terminal() -> None:
-    """What is closed is None in Python, and the next file that is opened would take its place."""
+    """Replace closed streams: Python has None for them, and the next file opened would take
+    their descriptor."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
 
 
 def _warn(message: Warning | str, *_where: Any, **_more: Any) -> None:
-    """A warning is one line too, without the place in the source."""
+    """A warning is one line, too, without its place in the source."""
     typer.echo(f"desopt: {message}", err=True)
 
 

@@ -21,17 +21,17 @@ def bench(
         Path, typer.Option(file_okay=False, help="Folder for bench.json and bench.png.")
     ] = Path("desopt-bench"),
     quick: Annotated[
-        bool, typer.Option("--quick", help="Only the comparison with NumPy, in half a minute.")
+        bool, typer.Option("--quick", help="Only the comparison with NumPy; half a minute.")
     ] = False,
     debug: Debug = False,
 ) -> None:
-    """Time the kernels beside plain NumPy, in one run, on generated data.
+    """Compare the speed of the compiled code with plain NumPy, on generated data.
 
-    Prints tables with ratios: per local iteration, against n, threads, memory, start-up.
+    Prints tables: time per local iteration and how it grows with n, threads, memory, start-up.
     """
     import os
 
-    # One thread on both sides: read by NumPy's BLAS when it is loaded, so before that.
+    # One thread on both sides. BLAS reads these variables when NumPy is imported.
     for library in ("OPENBLAS", "OMP", "MKL"):
         os.environ.setdefault(f"{library}_NUM_THREADS", "1")
     from desopt.bench import report

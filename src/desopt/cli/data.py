@@ -16,26 +16,26 @@ Examples:
   desopt data fetch a9a --data-dir ~/libsvm
 """
 
-app = typer.Typer(help="Show and fetch data sets.", epilog=EXAMPLES, rich_markup_mode=None)
+app = typer.Typer(help="List and download data sets.", epilog=EXAMPLES, rich_markup_mode=None)
 
 DataDir = Annotated[
     Path | None,
     typer.Option(
         file_okay=False,
-        help="Folder of data files; without it DESOPT_DATA, then the user's cache folder.",
+        help="Folder of data files (default: DESOPT_DATA, then the user's cache folder).",
     ),
 ]
 
 
 @app.command("list")
 def show(data_dir: DataDir = None, debug: Debug = False) -> None:
-    """Show the data sets that are known by name, their shape, and where they are."""
+    """List the data sets known by name, with their shapes and locations."""
     import sys
 
     from rich.console import Console
     from rich.table import Table
 
-    from desopt.data.sets import KNOWN, folders, lookup
+    from desopt.data.catalogue import CATALOGUE, folders, lookup
     from desopt.data.twins import TWINS
 
     table = Table(box=None, pad_edge=False)
@@ -43,18 +43,18 @@ def show(data_dir: DataDir = None, debug: Debug = False) -> None:
         table.add_column(
             column, justify="right" if column in ("N", "n", "density") else "left", no_wrap=True
         )
-    for name, known in KNOWN.items():
+    for name, known in CATALOGUE.items():
         place = lookup(name, data_dir)
         table.add_row(
             name, *_shape(known.rows, known.n, known.nonzeros / known.rows),
             f"label > {known.above:g}", "yes" if known.in_paper else "",
-            "not here" if place is None else str(place),
+            "not found" if place is None else str(place),
         )  # fmt: skip
     for name, twin in TWINS.items():
         table.add_row(name, *_shape(twin.rows, twin.n, twin.nonzeros), "", "", "generated")
-    wide = None if sys.stdout.isatty() else 1000  # in a pipe, lines are not to be folded
+    wide = None if sys.stdout.isatty() else 1000  # do not wrap lines in a pipe
     Console(width=wide, highlight=False).print(table)
-    typer.echo("\nlooked in " + ", ".join(map(str, folders(data_dir))))
+    typer.echo("\nsearched: " + ", ".join(map(str, folders(data_dir))))
 
 
 @app.command(epilog=EXAMPLES)
@@ -62,10 +62,10 @@ def fetch(
     name: Annotated[str, typer.Argument(metavar="NAME")],
     data_dir: DataDir = None,
     url: Annotated[
-        str | None, typer.Option(help="A mirror of the LIBSVM page's folder of data sets.")
+        str | None, typer.Option(help="Mirror of the LIBSVM page's folder of data sets.")
     ] = None,
     sha256: Annotated[
-        str | None, typer.Option(metavar="DIGEST", help="Refuse a file with another SHA-256.")
+        str | None, typer.Option(metavar="DIGEST", help="Refuse a file with a different SHA-256.")
     ] = None,
     max_bytes: Annotated[
         int | None,
@@ -75,13 +75,13 @@ def fetch(
 ) -> None:
     """Download a data set from the LIBSVM data page.
 
-    NAME is one that `desopt data list` shows. A file that is there already is left alone.
+    NAME is a name from `desopt data list`. Existing files are kept.
     """
-    from desopt.data import fetch as fetching
+    from desopt.data import download
 
-    largest = fetching.LARGEST if max_bytes is None else max_bytes
-    path = fetching.fetch(name, data_dir=data_dir, url=url, sha256=sha256, largest=largest)
-    typer.echo(f"{path}\nsha256 {fetching.digest(path)}")
+    largest = download.LARGEST if max_bytes is None else max_bytes
+    path = download.fetch(name, data_dir=data_dir, url=url, sha256=sha256, largest=largest)
+    typer.echo(f"{path}\nsha256 {download.digest(path)}")
 
 
 def _shape(rows: int, n: int, nonzeros: float) -> tuple[str, str, str]:

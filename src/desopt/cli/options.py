@@ -1,10 +1,11 @@
-"""Options that every command has."""
+"""Options that every command has, and help in groups for those with many."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 #: Whether an error shows its traceback.
 debug = False
@@ -19,3 +20,33 @@ Debug = Annotated[
     bool,
     typer.Option("--debug", callback=_set_debug, help="Show the traceback of an error."),
 ]
+
+
+class GroupedCommand(TyperCommand):
+    """A command whose help lists its options under the headings of their ``rich_help_panel``.
+
+    The choices of an option, where it has any, are looked up when help is shown: they are the
+    keys of a registry, which takes long to import.
+    """
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for param in self.get_params(ctx):
+            _add_choices(param)
+            record = param.get_help_record(ctx)
+            if record is not None:
+                heading = getattr(param, "rich_help_panel", None) or "Other options"
+                groups.setdefault(heading, []).append(record)
+        widest = max(len(names) for records in groups.values() for names, _ in records)
+        for heading, records in groups.items():
+            with formatter.section(heading):
+                formatter.write_dl([(names.ljust(widest), text) for names, text in records])
+
+
+def _add_choices(param: Any) -> None:
+    from desopt.run.options import options_of
+
+    option = options_of("run").get(param.name)
+    if option is not None and option.choices is not None:
+        *most, last = option.choices()
+        param.help = f"{option.help.rstrip('.')}: {', '.join(most)} or {last}."

@@ -17,7 +17,7 @@ EXAMPLES = """\b
 Examples:
   desopt replay run.journal
   desopt replay run.journal --round 50 --out x50.npy
-  desopt replay run.journal --digest      the same four lines wherever the run was made
+  desopt replay run.journal --digest      the same four lines on every machine
 """
 
 
@@ -26,7 +26,7 @@ def replay(
     round: Annotated[
         int | None,
         typer.Option(
-            "--round", metavar="T", help="Rebuild x after T rounds; without it, after the last."
+            "--round", metavar="T", help="Rebuild x after T rounds; default: after the last."
         ),
     ] = None,
     out: Annotated[
@@ -36,27 +36,27 @@ def replay(
         bool,
         typer.Option(
             "--digest",
-            help="Say digests only, of x, of all answers and of all losses: equal for runs that "
-            "are equal in every bit, on any machine.",
+            help="Print digests of x, of all answers and of all losses: equal on any machine for "
+            "runs that are equal bit for bit.",
         ),
     ] = False,
     debug: Debug = False,
 ) -> None:
-    """Say what a journal holds and rebuild x after any of its rounds.
+    """Summarise a journal and rebuild x after any of its rounds.
 
-    JOURNAL is the file that minimize(journal=...) wrote.
+    JOURNAL is a file written by minimize(journal=...) or desopt run.
     """
     import warnings
 
     import numpy as np
 
     from desopt.run import journal as journals
-    from desopt.run.minimize import replayed
+    from desopt.run.replay import replayed
 
-    warnings.simplefilter("ignore", RuntimeWarning)  # of a torn end, which the summary tells
+    warnings.simplefilter("ignore", RuntimeWarning)  # of a torn end: the summary mentions it
     if not journal.is_file():
         raise typer.BadParameter(
-            f"there is no file {str(journal)!r}; give the one that minimize(journal=...) wrote",
+            f"there is no file {str(journal)!r}; give one written by minimize(journal=...)",
             param_hint="JOURNAL",
         )
     content = journals.read(journal)
@@ -72,20 +72,20 @@ def replay(
     for name, text in lines if digest else [*_summary(content, chosen, x), ("digest", found["x"])]:
         typer.echo(f"{name:<14}{text}")
     if out is not None:
-        with out.open("wb") as file:  # np.save would add .npy to a name that lacks it
+        with out.open("wb") as file:  # np.save would add .npy to the name
             np.save(file, x)
         typer.echo(f"{'written':<14}{out}")
 
 
 def _summary(content: Contents, chosen: int, x: FloatArray) -> list[tuple[str, str]]:
-    """The lines that ``replay`` prints, as (name, text)."""
+    """The summary as lines of (name, text)."""
     import numpy as np
 
     config = content.header["config"]
     losses = [row["loss"] for row in content.rows if not np.isnan(row["loss"])]
     first = ", ".join(f"{value:.6g}" for value in x[:5])
     more = ", ..." if x.size > 5 else ""
-    torn = " (the file ends in the middle of another, which is left out)" if content.torn else ""
+    torn = " (the file ends in the middle of another, which is ignored)" if content.torn else ""
     return [
         ("method", config["method"]["name"]),
         ("n", f"{x.size}"),

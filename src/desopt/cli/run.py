@@ -1,14 +1,16 @@
-"""``desopt run``."""
+"""``desopt run``. Its options are those of ``desopt.run.options``."""
 
 from __future__ import annotations
 
 import sys
+from inspect import Parameter, Signature
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from desopt.cli.options import Debug
+from desopt.run.options import Option, options_of
 
 EXAMPLES = """\b
 Examples:
@@ -19,83 +21,62 @@ Examples:
 """
 
 
-def _option(text: str, metavar: str | None = None, **more: Any) -> Any:
-    return typer.Option(help=text, metavar=metavar, **more)
+def run(context: typer.Context, out: Path, resume: bool, **settings: Any) -> None:
+    """Minimise on a data set or a function of your own; all results go to one folder.
 
-
-def run(
-    context: typer.Context,
-    data: Annotated[
-        str | None, _option("A data set (see desopt data list) or a file.", "NAME")
-    ] = None,
-    loss: Annotated[str, _option("lr, nsvm or lsvm.")] = "lr",
-    python: Annotated[
-        str | None, _option("An objective of your own, fun(x, batch) or fun(x).", "MODULE:FUNC")
-    ] = None,
-    n: Annotated[int | None, _option("For --python: start at n zeros.", min=1)] = None,
-    x0: Annotated[str | None, _option("Start at this point.", "FILE.npy")] = None,
-    method: Annotated[
-        str,
-        _option("es, des, des-mg, des-mr, fed-zo-gd, fed-zo-sgd, zo-signsgd or es-csa."),
-    ] = "des-mr",
-    workers: Annotated[int, _option("M.")] = 10,
-    rounds: Annotated[int, _option("T.")] = 100,
-    iterations: Annotated[int, _option("K, per worker and round.")] = 100,
-    batch_size: Annotated[int, _option("b, rows per minibatch.")] = 1000,
-    step_size: Annotated[float, _option("alpha.")] = 1.0,
-    momentum: Annotated[float, _option("beta.")] = 0.5,
-    mixture: Annotated[int, _option("l, coordinates per mutation.")] = 8,
-    radius: Annotated[float, _option("mu of the two-point estimates.")] = 1e-6,
-    population: Annotated[int | None, _option("lambda of es-csa.")] = None,
-    regularization: Annotated[float, _option("Weight of the penalty.")] = 1e-6,
-    seed: Annotated[int, _option("Of everything random, the split too.")] = 0,
-    participation: Annotated[float, _option("Share of the workers in a round.")] = 1.0,
-    aggregate: Annotated[str, _option("mean, median or trimmed-mean.")] = "mean",
-    engine: Annotated[str, _option("auto, serial, threads, processes or ray.")] = "auto",
-    jobs: Annotated[int | None, _option("Threads or processes.")] = None,
-    eval_every: Annotated[
-        int | None, _option("Rounds between values of the objective; 0: none.")
-    ] = None,
-    max_evaluations: Annotated[int | None, _option("Compute at most so many values.")] = None,
-    max_seconds: Annotated[float | None, _option("Stop after this time.")] = None,
-    target: Annotated[float | None, _option("Stop at this objective.")] = None,
-    patience: Annotated[
-        int | None, _option("Stop after so many evaluations without progress.")
-    ] = None,
-    data_dir: Annotated[str | None, _option("Where files of data sets are.", "DIR")] = None,
-    rows: Annotated[int | None, _option("Use so many rows of the data.", min=2)] = None,
-    test_share: Annotated[float, _option("Share of the rows kept for testing.")] = 0.2,
-    out: Annotated[Path, _option("Folder of the run.", "DIR", file_okay=False)] = Path(
-        "desopt-run"
-    ),
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the run in --out, as it was set up.")
-    ] = False,
-    debug: Debug = False,
-) -> None:
-    """Minimise on a data set or a function of your own; everything goes to one folder.
-
-    Stop it at will (Ctrl-C): --resume goes on, and ends at the same x, bit for bit.
+    Stop at any time (Ctrl-C): --resume continues and ends at the same x, bit for bit.
     """
+    from desopt.report.drawing import run_curve
     from desopt.run import folder
-    from desopt.run.minimize import Interrupted
+    from desopt.run.history import Interrupted
 
-    own = ("out", "resume", "debug")
-    asked = {k: v for k, v in context.params.items() if k not in own}
+    asked = {name: settings[name] for name in options_of("run")}
     if resume:
-        given = {k: v for k, v in asked.items() if _was_given(context, k)}
-        settings = folder.resume(out, given)
+        given = {name: value for name, value in asked.items() if _was_given(context, name)}
+        chosen = folder.resume(out, given)
     else:
-        settings = folder.begin(out, folder.Settings(**asked))
+        chosen = folder.begin(out, asked)
     try:
-        summary = folder.execute(out, settings)
+        summary = folder.execute(out, chosen)
     except Interrupted as stop:
+        run_curve(out)
         reached = f"stopped after round {stop.result.nit}"
         typer.echo(f"desopt: {reached}; go on with: desopt run --resume --out {out}", err=True)
         sys.exit(130)
+    run_curve(out)
     for name, text in _lines(summary):
         typer.echo(f"{name:<14}{text}")
     typer.echo(f"{'folder':<14}{out}")
+
+
+def _parameter(name: str, default: Any, kind: Any, **info: Any) -> Parameter:
+    annotation = Annotated[kind, typer.Option(f"--{name.replace('_', '-')}", **info)]
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def _declared(option: Option) -> Parameter:
+    choices = option.choices
+    return _parameter(
+        option.name, option.default_at("run"), option.kind, help=option.help,
+        metavar=option.metavar, rich_help_panel=option.group,
+        autocompletion=None if choices is None else lambda: list(choices()),
+    )  # fmt: skip
+
+
+def _signature() -> Signature:
+    """The signature from which typer makes the command's options."""
+    return Signature([
+        Parameter("context", Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context),
+        *map(_declared, options_of("run").values()),
+        _parameter("out", Path("desopt-run"), Path, help="Folder of the run.", metavar="DIR",
+                   file_okay=False, rich_help_panel="Folder"),
+        _parameter("resume", False, bool, help="Continue the run in --out with its settings.",
+                   rich_help_panel="Folder"),
+        Parameter("debug", Parameter.KEYWORD_ONLY, default=False, annotation=Debug),
+    ])  # fmt: skip
+
+
+run.__signature__ = _signature()  # type: ignore[attr-defined]
 
 
 def _was_given(context: typer.Context, name: str) -> bool:
@@ -104,7 +85,7 @@ def _was_given(context: typer.Context, name: str) -> bool:
 
 
 def _lines(summary: dict[str, Any]) -> list[tuple[str, str]]:
-    """What the terminal is told at the end, as (name, text)."""
+    """The summary that a terminal shows, as (name, text)."""
     names = ("initial_loss", "loss", "train_error", "test_loss", "test_error")
     known = [name for name in names if summary.get(name) is not None]
     return [

@@ -1,4 +1,4 @@
-"""Checks of numbers that somebody gave: what was given, what is allowed."""
+"""Checks of numbers that a user passes: the message says what was given and what is allowed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def whole(name: str, value: Any, least: int = 1, most: int | None = None) -> int
 
 
 def real(name: str, value: Any) -> float:
-    """A real number that is not NaN, as a Python float."""
+    """A real number other than NaN, as a Python float."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise TypeError(f"{name} must be a number, got {value!r}")
     if math.isnan(value):
@@ -37,7 +37,7 @@ def positive(name: str, value: Any) -> float:
 
 
 def share(name: str, value: Any) -> float:
-    """A real number > 0 and at most 1."""
+    """A real number in (0, 1]."""
     number = real(name, value)
     if not 0 < number <= 1:
         raise ValueError(f"{name} must be > 0 and at most 1, got {value!r}")
@@ -45,5 +45,5 @@ def share(name: str, value: Any) -> float:
 
 
 def optional(check: Callable[..., Any], name: str, value: Any, *limits: Any) -> Any:
-    """None, or what the check makes of the value."""
+    """None, or the checked value."""
     return None if value is None else check(name, value, *limits)

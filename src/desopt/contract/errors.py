@@ -1,4 +1,4 @@
-"""What goes wrong, and how it is said."""
+"""Exceptions and warnings of the package, and how messages are made."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 
 class ObjectiveError(RuntimeError):
-    """The user's code failed inside a worker; says where, and carries the original traceback."""
+    """The user's code failed in a worker; with the place and the original traceback."""
 
     def __init__(self, what: str, error: str, traceback: str) -> None:
         super().__init__(what, error, traceback)
@@ -26,7 +26,7 @@ class ObjectiveError(RuntimeError):
 
 
 def check_name(argument: str, name: str, known: Iterable[str]) -> None:
-    """Refuse a name that is not known, suggesting the nearest one."""
+    """Refuse an unknown name and suggest the nearest one."""
     names = list(known)
     if name not in names:
         near = difflib.get_close_matches(name.lower(), names, 1, 0.4)
@@ -36,7 +36,7 @@ def check_name(argument: str, name: str, known: Iterable[str]) -> None:
 
 @contextmanager
 def user_code(what: str) -> Iterator[None]:
-    """Turn whatever the user's code raises into an ObjectiveError that says whose fault it is."""
+    """Turn any exception of the user's code into an ObjectiveError."""
     try:
         yield
     except Exception as error:
@@ -50,12 +50,12 @@ def failure(what: str, error: Exception) -> ObjectiveError:
 
 
 class EngineError(RuntimeError):
-    """The engine could not bring all answers back; what is in the journal can be resumed."""
+    """The engine could not collect the answers of a round; the journal, if any, resumes."""
 
 
 class JournalError(ValueError):
-    """The journal is damaged, or belongs to another run; the message says which field differs."""
+    """The journal is damaged or belongs to another run; the message names what differs."""
 
 
 class TheoryWarning(UserWarning):
-    """The setting works but is outside what the paper's theorems cover."""
+    """A setting that works but that the paper's theorems do not cover."""

@@ -1,4 +1,4 @@
-"""Who is asked in a round: a function of (seed, round) alone, so everyone can work it out.
+"""Which workers are asked in a round: a function of (seed, round), so everyone can compute it.
 
 With M workers and a share p, exactly max(1, round(p M)) of them, by Floyd's method: for
 j = M - c, ..., M - 1 draw r uniform on 0..j and take r, or j where r was taken already. One
@@ -18,9 +18,9 @@ from desopt.contract.streams import SERVER, Purpose, Stream
 _LOW, _32 = np.uint64(2**32 - 1), np.uint64(32)
 
 
-@lru_cache(maxsize=4)  # a server asks several times in a round, of it and the one before
+@lru_cache(maxsize=4)  # a server needs this round's and the last one's, several times
 def participants(seed: int, round: int, workers: int, participation: float) -> Sequence[int]:
-    """The workers that are asked in this round, in increasing order."""
+    """The workers asked in this round, in increasing order."""
     count = asked(workers, participation)
     if count == workers:
         return range(workers)
@@ -35,5 +35,5 @@ def participants(seed: int, round: int, workers: int, participation: float) -> S
 
 
 def asked(workers: int, participation: float) -> int:
-    """How many workers are asked in a round (half a worker rounds to the even number)."""
+    """The number of workers asked in a round; half a worker rounds to the even number."""
     return max(1, round(participation * workers))

@@ -117,7 +117,8 @@ class LocalSearch(Protocol):
     def iterations(self) -> Sequence[int]:
         """The iteration of each point of the last ``ask``; -1 for x itself.
 
-        With ``Batches.ITERATION`` it names the minibatch of the point's value.
+        With ``Batches.ITERATION`` it names the minibatch of the point's value; x has that of
+        iteration 0.
         """
 
     def ask(self, p: int = 1) -> Sequence[FloatArray]:

@@ -1,7 +1,7 @@
-"""Data: a worker's shards, and generated stand-ins for data sets that are not at hand."""
+"""Data sets by name or file, their splits, and the shards of the workers."""
 
-from desopt.data.checks import all_finite, parts
-from desopt.data.sets import KNOWN, DataSet, Known, available, find, known, load
+from desopt.data.catalogue import CATALOGUE, CatalogueEntry, DataSet, available, find, load, names
+from desopt.data.checks import all_finite
 from desopt.data.shards import (
     Arrays,
     Batch,
@@ -18,18 +18,19 @@ from desopt.data.shards import (
     distinct,
     fingerprint,
     partition,
+    restricted,
     side_by_side,
     total_rows,
 )
 from desopt.data.splits import by_label, by_quantity, dirichlet, train_test
 
 __all__ = [
-    "KNOWN",
+    "CATALOGUE",
     "Arrays",
     "Batch",
+    "CatalogueEntry",
     "DataSet",
     "Draw",
-    "Known",
     "Loader",
     "Loaders",
     "NoData",
@@ -47,10 +48,10 @@ __all__ = [
     "distinct",
     "find",
     "fingerprint",
-    "known",
     "load",
+    "names",
     "partition",
-    "parts",
+    "restricted",
     "side_by_side",
     "total_rows",
     "train_test",

@@ -1,8 +1,8 @@
 """Parsed data sets on disk: a folder of .npy files per source, memory-mapped when opened.
 
-An entry is written beside its final place and then renamed, so it is there whole or not at
-all, and never changed afterwards: its name holds the digest of all that it depends on. It holds
-the digests of its own files too: an entry that was altered is made anew.
+Entries are written under a temporary name and then renamed, so they are complete or absent.
+An entry's name holds the digest of everything that it depends on, so it never changes. It holds
+the digests of its own files as well: an altered entry is discarded and made again.
 """
 
 from __future__ import annotations
@@ -24,34 +24,33 @@ import platformdirs
 from scipy import sparse
 
 from desopt.contract.types import FloatArray
-from desopt.data.checks import compressed
 from desopt.data.digests import of_file
-from desopt.data.matrix import Matrix, csr
+from desopt.data.matrices import Matrix, checked_csr, csr
 
-#: Changes whenever the same source would give other arrays or other files.
+#: Raised whenever the same source would give different arrays or files.
 FORMAT_VERSION = 3
 
 _WRITING = ".writing-"
 _DAY = 86_400.0
 
-#: Seconds after its last change from which on a file's times tell whether it was changed again:
-#: two changes within one tick of the file system's clock have the same time.
+#: Seconds after which a later change of a file is sure to show in its times: two changes within
+#: one tick of the file system's clock have the same time.
 _SETTLED = 2.0
 
 
 def folder() -> Path:
-    """Where desopt keeps data: ``DESOPT_CACHE`` or the user's cache folder."""
+    """The folder for cached data: ``DESOPT_CACHE`` or the user's cache folder."""
     chosen = os.environ.get("DESOPT_CACHE")
     return Path(chosen) if chosen else platformdirs.user_cache_path("desopt", appauthor=False)
 
 
-def through(
+def cached(
     name: str, source: str, state: Callable[[], str], make: Callable[[], tuple[Matrix, FloatArray]]
 ) -> tuple[Matrix, FloatArray]:
-    """What ``make`` gives, from the cache if it is there.
+    """The arrays of ``make()``, from the cache if possible.
 
-    ``source`` says what the arrays are made from and ``state()`` in which version. If that is
-    another after ``make`` than before, nothing is kept.
+    ``source`` identifies what the arrays are made from and ``state()`` its version. Nothing is
+    kept if the version changes during ``make``.
     """
     before = state()
     place = folder() / "parsed" / f"{name}-{_digest(source)}-{_digest(before)}"
@@ -63,11 +62,11 @@ def through(
     return found
 
 
-def digest_of(path: Path, note: Path | None = None) -> str:
-    """The digest of a file's content, read again only where it may be another than it was.
+def file_digest(path: Path, note: Path | None = None) -> str:
+    """The digest of a file's content, computed again only if the file may have changed.
 
-    What was found is noted with size, times and i-node. To give a changed file its old time of
-    modification does not help: that, like any change, sets the time which nobody can set.
+    It is stored with the file's size, times and i-node. Resetting the modification time of a
+    changed file does not hide the change: it updates ctime, which cannot be set.
     """
     path = path.resolve()
     note = note or folder() / "digests" / _digest(str(path))
@@ -78,14 +77,14 @@ def digest_of(path: Path, note: Path | None = None) -> str:
             return digest
     digest = of_file(path)
     if settled and _look(path)[0] == before:
-        with suppress(OSError):  # a folder that cannot be written to
+        with suppress(OSError):  # a read-only folder
             note.parent.mkdir(parents=True, exist_ok=True)
             _replace(note, f"{before}\n{digest}")
     return digest
 
 
 def _look(path: Path) -> tuple[str, bool]:
-    """What tells a file from a changed one, and whether it has been left alone for a while."""
+    """What identifies a version of a file, and whether it is older than ``_SETTLED``."""
     found = path.stat()
     if not stat.S_ISREG(found.st_mode):
         raise ValueError(f"{path} is not a file")
@@ -117,23 +116,23 @@ def _opened(place: Path) -> tuple[Matrix, FloatArray] | None:
         names = _DENSE if "X" in wanted else _SPARSE
         for name in names:
             file = place / f"{name}.npy"
-            if digest_of(file, file.with_suffix(".seen")) != wanted[name]:
+            if file_digest(file, file.with_suffix(".seen")) != wanted[name]:
                 raise ValueError(f"{file} was altered")
         return _matrix({name: _mapped(place / f"{name}.npy") for name in names})
-    except Exception:  # damaged in whatever way: make room for another
+    except Exception:  # damaged in any way: make room for a new one
         shutil.rmtree(place, ignore_errors=True)
         return None
 
 
 def _matrix(arrays: dict[str, Any]) -> tuple[Matrix, FloatArray]:
-    """Matrix and labels of an entry, if they are what an entry holds."""
+    """Matrix and labels of an entry; an error if its arrays do not fit together."""
     labels = arrays["labels"]
     if "X" in arrays:
         X = arrays["X"]
         rows, values = X.shape[0] if X.ndim == 2 and X.flags.c_contiguous else -1, X
     else:
         values, (rows, n) = arrays["data"], map(int, arrays["shape"])
-        parts = compressed(values, arrays["indices"], arrays["indptr"], (rows, n), "the entry")
+        parts = checked_csr(values, arrays["indices"], arrays["indptr"], (rows, n), "the entry")
         X = csr(*parts, n)
     if labels.shape != (rows,) or labels.dtype != np.float64 or values.dtype != np.float64:
         raise ValueError("not the arrays of an entry")
@@ -141,7 +140,7 @@ def _matrix(arrays: dict[str, Any]) -> tuple[Matrix, FloatArray]:
 
 
 def _mapped(path: Path) -> FloatArray:
-    """Copy-on-write, so the file never changes; for read-only arrays numba compiles anew."""
+    """Copy-on-write: the file never changes, and numba needs no version for read-only arrays."""
     return np.asarray(np.load(path, mmap_mode="c", allow_pickle=False))
 
 
@@ -177,11 +176,11 @@ def _save(path: Path, array: FloatArray) -> None:
 
 
 def _drop_older(place: Path) -> None:
-    """Remove the entries of former versions of the source, and what killed processes left."""
+    """Remove entries of earlier versions of the source, and leftovers of killed processes."""
     prefix = place.name.rpartition("-")[0]
     stale = [path for path in place.parent.glob(f"{prefix}-*") if path != place]
     for path in place.parent.glob(f"{_WRITING}*"):
-        with suppress(FileNotFoundError):  # its process has just finished
+        with suppress(FileNotFoundError):  # its process has just completed it
             if time.time() - path.stat().st_mtime > _DAY:
                 stale.append(path)
     for path in stale:

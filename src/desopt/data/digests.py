@@ -1,8 +1,8 @@
-"""Digests of data: of every number in memory, and of every byte of a file.
+"""Digests of data in memory and of files.
 
-An array is cut into pieces of whole rows. Each piece is hashed by itself, on all cores, as
-C-ordered little-endian numbers, and then the hashes are: so the memory order does not matter, and
-nothing as large as the data is copied.
+An array is cut into pieces of whole rows, which are hashed on all cores as C-ordered
+little-endian numbers. The digest is the hash of their hashes. So the memory order does not
+matter, and no copy as large as the data is made.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from desopt.contract.types import IndexArray
-from desopt.data.checks import parts
+from desopt.data.matrices import plain_arrays
 from desopt.system.parallel import in_chunks
 
 _SIZE = 16
 _PIECE = 1 << 20  # bytes
-_EACH = 4  # pieces that a thread takes at a time
+_EACH = 4  # pieces per thread and turn
 
-#: Objects whose text says all about them.
+#: Objects that their text identifies.
 _PLAIN = (str, bytes, int, float, complex, type(None), np.generic)
 
 _Read: TypeAlias = Callable[[int, int], NDArray[Any]]
 
 
 class Digest:
-    """Of a sequence of texts, arrays and CSR matrices. An array that comes again is not reread."""
+    """The digest of a sequence of texts, arrays and CSR matrices; repeated arrays are read once."""
 
     def __init__(self) -> None:
         self._all = hashlib.blake2b(digest_size=_SIZE)
         self._known: dict[int, tuple[bytes, Any]] = {}
 
     def add(self, *items: Any, order: IndexArray | None = None) -> None:
-        """``order``: the original number of each row of the arrays, which are hashed as they were
-        before they were reordered."""
+        """``order``: original row number of each row of reordered arrays, to hash them in their
+        original order."""
         inverse = None if order is None else np.argsort(order)
         for item in items:
             if isinstance(item, str):
@@ -72,7 +72,7 @@ def _of_array(array: Any, inverse: IndexArray | None = None) -> bytes:
     if sparse.issparse(array):
         shape = json.dumps(["csr", *map(int, array.shape)]).encode()
         return _hash(shape + _of_csr(array, inverse))
-    if array.dtype.names is not None:  # there may be anything in the gaps between fields
+    if array.dtype.names is not None:  # the padding between fields is arbitrary
         names = json.dumps(["fields", *array.dtype.names]).encode()
         return _hash(
             names + b"".join(_of_array(array[name], inverse) for name in array.dtype.names)
@@ -84,7 +84,7 @@ def _of_array(array: Any, inverse: IndexArray | None = None) -> bytes:
 
 def _of_csr(matrix: Any, inverse: IndexArray | None) -> bytes:
     if inverse is None:
-        return b"".join(map(_of_array, parts(matrix)))
+        return b"".join(map(_of_array, plain_arrays(matrix)))
     lengths = np.diff(matrix.indptr)[inverse]
     indptr = np.append(0, np.cumsum(lengths)).astype(matrix.indptr.dtype)
 
@@ -123,7 +123,7 @@ def _bytes(part: NDArray[Any]) -> Any:
         return "\0".join(
             f"{type(item).__name__} {text}" for item, text in zip(part.flat, texts, strict=True)
         ).encode("utf-8", "surrogatepass")
-    if part.dtype.char in "gG":  # these have bytes that mean nothing
+    if part.dtype.char in "gG":  # these have padding bytes
         double = np.complex128 if part.dtype.char == "G" else np.float64
         with np.errstate(all="ignore"):
             high = part.astype(double)

@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from desopt.contract.types import IndexArray
-from desopt.data.checks import parts
+from desopt.contract.types import Batches, IndexArray
+from desopt.data.matrices import plain_arrays
 
 #: Bytes of a data set up to which it is copied.
 LIMIT = 1 << 30
@@ -32,9 +32,27 @@ LIMIT = 1 << 30
 ENOUGH_PASSES = 16.0
 
 
+def expected_passes(
+    batches: Batches, *, rows: int | None, batch: int, values: int, rounds: int, evaluations: int
+) -> float:
+    """Roughly how many times a run reads all rows; 0 if their number is unknown.
+
+    ``batch``: the size of the minibatches of all workers together; ``values``: function values of
+    a worker's round; ``evaluations``: evaluations of the training loss.
+    """
+    if not rows:
+        return 0.0
+    per_round = {
+        Batches.ROUND: batch / rows,
+        Batches.ITERATION: values / 2 * batch / rows,  # two values on each minibatch
+        Batches.ALL: values,
+    }
+    return evaluations + rounds * per_round[batches]
+
+
 def fits_in_memory(arrays: Iterable[Any]) -> bool:
     """Whether the arrays may be copied: in ordinary memory, and not too large for it."""
-    plain = [part for array in arrays for part in parts(array)]
+    plain = [part for array in arrays for part in plain_arrays(array)]
     size = sum(part.nbytes for part in plain)
     return size <= min(LIMIT, _memory() // 4) and not any(map(_is_mapped, plain))
 

@@ -1,4 +1,4 @@
-"""LIBSVM text, plain or compressed, read in pieces: the text is never in memory at once."""
+"""LIBSVM text, plain or compressed, read in pieces: the text is never in memory as a whole."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from desopt.contract.types import FloatArray
-from desopt.data.matrix import Matrix, csr
+from desopt.data.matrices import Matrix, csr
 from desopt.kernels import text as kernel
 from desopt.system.progress import Progress
 
 PIECE = 1 << 20
 LONGEST_LINE = 1 << 26
 
-#: How a suffix is opened.
+#: Functions that open compressed files, by suffix.
 COMPRESSIONS: dict[str, Callable[..., Any]] = {
     ".bz2": bz2.open,
     ".xz": lzma.open,
@@ -59,7 +59,7 @@ class Piece:
 
 
 def read(path: Path) -> tuple[Matrix, FloatArray]:
-    """The matrix and the labels of a file, as they stand there."""
+    """The matrix and the labels of a file, unchanged."""
     with opened(path) as stream:
         pieces = [piece for piece in parse(stream, str(path)) if piece.labels.size]
     if not pieces:
@@ -124,7 +124,7 @@ def parse(stream: BinaryIO, name: str, piece: int = PIECE) -> Iterator[Piece]:
 
 
 class _Room:
-    """Arrays for what a piece of text can hold at most, used for one piece after the other."""
+    """Arrays large enough for any piece of text, reused for every piece."""
 
     def __init__(self, size: int) -> None:
         rows, entries = size // 2 + 1, size // 4 + 1  # "1\n" and " 1:1" are the shortest
@@ -165,7 +165,7 @@ def _error(text: bytearray, at: int, name: str, line: int, expected: str) -> Val
 
 
 def _joined(pieces: list[Piece]) -> tuple[Matrix, FloatArray]:
-    """One matrix; the pieces are given up as they are copied."""
+    """All pieces as one matrix; each piece is freed once it has been copied."""
     labels = np.concatenate([piece.labels for piece in pieces])
     counts = np.cumsum([0, *(piece.indices.size for piece in pieces)])
     index_type = np.int32 if counts[-1] < 2**31 else np.int64

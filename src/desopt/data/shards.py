@@ -11,7 +11,7 @@ length and no NaN, and all indices and row numbers are inside the arrays.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias, overload
@@ -51,8 +51,10 @@ class Batch(NamedTuple):
         return self.batches is Batches.ITERATION
 
     def at(self, iteration: int) -> Batch:
-        """The minibatch of an iteration."""
-        return self._replace(stream=self.stream.at(iteration)) if self.fresh else self
+        """The minibatch of an iteration; x itself (-1) has that of the first."""
+        if not self.fresh:
+            return self
+        return self._replace(stream=self.stream.at(max(iteration, 0)))
 
     def arguments(self) -> tuple[Any, ...]:
         """The samples as one argument of a user's function; no argument where there is no data."""
@@ -326,6 +328,14 @@ def side_by_side(shards: Sequence[Shard], passes: float) -> Sequence[Shard]:
 def distinct(shards: Sequence[Shard]) -> Sequence[Shard]:
     """The shards that differ as far as can be seen here: of a million loaders one."""
     return shards[:1] if isinstance(shards, Loaders) else shards
+
+
+def restricted(shards: Sequence[Shard], workers: Container[int]) -> Sequence[Shard]:
+    """The shards of these workers, without data for all others; a million loaders stay one."""
+    if isinstance(shards, Loaders):
+        return shards
+    nothing = NoData()
+    return [shard if worker in workers else nothing for worker, shard in enumerate(shards)]
 
 
 def total_rows(shards: Sequence[Shard]) -> int | None:

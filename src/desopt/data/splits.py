@@ -1,7 +1,7 @@
-"""Rows to a training and a test set, and to workers whose data differ from each other's.
+"""Training and test sets, and splits of the rows among workers with heterogeneous data.
 
-The deals give one array of row numbers per worker, none empty, together all rows once, so that
-``data=[(X[rows], y[rows]) for rows in deal]``. ``partition`` is the uniform one.
+The latter return one non-empty array of row numbers per worker, all rows exactly once, for
+``data=[(X[rows], y[rows]) for rows in split]``. ``partition`` is the uniform split.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 from desopt.contract import streams
 from desopt.contract.streams import Purpose, Stream
 from desopt.contract.types import IndexArray
-from desopt.data.sets import DataSet
+from desopt.data.catalogue import DataSet
 
-# The streams of this file and of sets.subset, which has 1.
+# Stream numbers; catalogue.subset has 1.
 _SPLIT, _LABEL, _DIRICHLET, _QUANTITY = 0, 2, 3, 4
 
 
 def train_test(dataset: DataSet, seed: int = 0, share: float = 0.8) -> tuple[DataSet, DataSet]:
-    """Two sets without overlap, ``share`` of the rows in the first, drawn by the seed."""
+    """Two disjoint random sets, with ``share`` of the rows in the first."""
     count = round(share * dataset.rows) if 0 < share < 1 else 0
     if not 0 < count < dataset.rows:
         raise ValueError(
@@ -37,10 +37,10 @@ def train_test(dataset: DataSet, seed: int = 0, share: float = 0.8) -> tuple[Dat
 def by_label(
     y: NDArray[np.generic], workers: int, seed: int, labels_per_worker: int = 1
 ) -> list[IndexArray]:
-    """Every worker sees at most so many different labels.
+    """Every worker has at most ``labels_per_worker`` distinct labels.
 
-    The rows of each label are cut into pieces as even as can be, in all ``workers`` times
-    ``labels_per_worker``, and the pieces dealt at random.
+    The rows are cut by label into ``workers * labels_per_worker`` pieces of similar sizes, which
+    are assigned to the workers at random.
     """
     labels, sizes = np.unique(y, return_counts=True)
     pieces = workers * labels_per_worker
@@ -66,9 +66,9 @@ def by_label(
 def dirichlet(
     y: NDArray[np.generic], workers: int, concentration: float, seed: int
 ) -> list[IndexArray]:
-    """The shares of a label's rows are Dirichlet(concentration): small is skewed, large even.
+    """Workers' shares of each label's rows are Dirichlet(concentration): skewed if it is small.
 
-    A worker that would be left without rows gets one from the worker with the most.
+    A worker without rows gets one from the worker with the most.
     """
     _check(y.size, workers, "workers")
     generator = _generator(seed, _DIRICHLET)
@@ -88,7 +88,7 @@ def dirichlet(
 
 
 def by_quantity(rows: int, workers: int, seed: int, concentration: float = 1.0) -> list[IndexArray]:
-    """One row each, and of the others Dirichlet(concentration) shares: small is skewed."""
+    """Sizes are 1 plus Dirichlet(concentration) shares of the rest: skewed if it is small."""
     _check(rows, workers, "workers")
     generator = _generator(seed, _QUANTITY)
     cuts = _cuts(generator, workers, concentration, rows - workers) + np.arange(1, workers)
@@ -97,15 +97,13 @@ def by_quantity(rows: int, workers: int, seed: int, concentration: float = 1.0) 
 
 def _check(rows: int, parts: int, what: str) -> None:
     if not 1 <= parts <= rows:
-        raise ValueError(
-            f"cannot deal {rows} rows to {parts} {what}: give at least 1 and at most one per row"
-        )
+        raise ValueError(f"{rows} rows cannot be split among {parts} {what}: choose 1 to {rows}")
 
 
 def _cuts(
     generator: np.random.Generator, workers: int, concentration: float, rows: int
 ) -> IndexArray:
-    """Where to cut so many rows into Dirichlet shares."""
+    """The bounds of Dirichlet shares of the rows."""
     if not (np.isfinite(concentration) and concentration > 0):
         raise ValueError(f"concentration must be a number above 0, got {concentration}")
     shares = generator.dirichlet(np.full(workers, concentration))
@@ -114,7 +112,7 @@ def _cuts(
 
 
 def _even_counts(sizes: IndexArray, pieces: int) -> list[int]:
-    """Into how many pieces to cut each label: always the one whose pieces are largest."""
+    """The number of pieces per label: repeatedly one more for the label with the largest."""
     counts = [1] * sizes.size
     for _ in range(pieces - sizes.size):
         counts[int(np.argmax(sizes / counts))] += 1

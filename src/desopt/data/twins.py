@@ -1,7 +1,7 @@
-"""Generated data of a given shape that stand in for sets that are not at hand.
+"""Generated data sets with the shape of real ones that are not available.
 
-They are never called by a real name. Rows are made in blocks with a stream each, so that the
-first rows of a twin are the same whatever its size.
+Their names end in ``-like``. Rows are generated in blocks with a random stream each, so the first
+rows of a twin do not depend on its size.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import numpy as np
 from desopt.contract import streams
 from desopt.contract.streams import Purpose, Stream
 from desopt.contract.types import BoolArray, FloatArray, IndexArray
-from desopt.data.matrix import Matrix, csr
+from desopt.data.matrices import Matrix, csr
 from desopt.system.progress import Progress
 
 BLOCK = 1 << 14
 
-#: Changes whenever the same seed would give other rows.
+#: Raised whenever the same seed would give different rows.
 VERSION = 1
 
-# Columns are drawn with density 1 / (rank + _OFFSET): a few are in every fifth row, most in few.
+# Columns are drawn with density 1 / (rank + _OFFSET): a few occur in every fifth row, most rarely.
 _OFFSET = 30.0
 _SPREAD = 0.6  # of the logarithm of row lengths, about that of text
 _OWN = 1 / 5  # the share of words from the label's own list
@@ -36,7 +36,7 @@ _ANGLES = np.array([2, 5, 7, 15, 17])
 
 @dataclass(frozen=True)
 class Twin:
-    """The published shape of the set that a twin stands in for."""
+    """The published shape of the real data set."""
 
     rows: int
     n: int
@@ -44,10 +44,10 @@ class Twin:
 
 
 def sparse_twin(rows: int, n: int, nonzeros: float, seed: int = 0) -> tuple[Matrix, FloatArray]:
-    """A CSR matrix with about this many non-zeros per row, rows of unit length, and labels.
+    """A CSR matrix with about ``nonzeros`` per row and rows of unit length, and labels.
 
-    Popularity of columns and lengths of rows are as uneven as in text. One word in five comes
-    from a list of the label's own; then three labels in a hundred are flipped.
+    Frequencies of columns and lengths of rows vary as in text. One word in five comes from a list
+    specific to the label. 3 % of the labels are flipped.
     """
     scale = _scale_for(nonzeros, n, _generator(seed, 0, 1))
     blocks, labels = [], np.empty(rows)
@@ -74,10 +74,10 @@ def dense_twin(rows: int, n: int, seed: int = 0) -> tuple[FloatArray, FloatArray
 
 
 def collision_twin(rows: int, seed: int = 0) -> tuple[FloatArray, FloatArray]:
-    """18 correlated, mostly skewed columns, and labels that no linear model tells apart well.
+    """18 correlated, mostly skewed columns, and labels that are not linearly separable.
 
-    The columns are transformed normal numbers with five common factors. The log-odds of a
-    label are linear in them but for one product.
+    The columns are transformed normal numbers with five common factors. The log-odds of a label
+    are linear in these, plus one product.
     """
     model = _generator(seed, 0, 1)
     factors = model.standard_normal((5, 18)) * np.array([0.9, 0.6, 0.5, 0.4, 0.3])[:, None]
@@ -150,7 +150,7 @@ def _entries(
 
 
 def _scale_for(nonzeros: float, n: int, generator: np.random.Generator) -> float:
-    """The median of draws per row that leaves this many different columns, on average."""
+    """The median number of draws per row that gives this many distinct columns on average."""
     scale, positive = nonzeros, np.arange(8000) % 2 == 0
     for _ in range(4):
         scale *= nonzeros * positive.size / _entries(generator, positive, n, scale).size

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def _class(module: str, name: str) -> Any:
-    """An engine's class, imported when it is asked for."""
+    """An engine's class, imported when it is needed."""
     try:
         return getattr(import_module(f"desopt.engines.{module}"), name)
     except ModuleNotFoundError as error:
@@ -33,12 +33,25 @@ def _lazy(module: str, name: str) -> Callable[..., Engine]:
     return make
 
 
+def _federation(grid: Any = None, **options: Any) -> Engine:
+    """Flower's engine; only a ServerApp has the grid through which it reaches the nodes."""
+    if grid is None:
+        raise ValueError(
+            "engine 'flower' needs the grid of a Flower ServerApp, which minimize does not have: "
+            "make the app with desopt.federate.server_app(fun, x0, ...) and start it with "
+            "'flwr run', or pass engine=desopt.federate.Federation(grid) in an app of your own"
+        )
+    engine: Engine = _class("flower.engine", "Federation")(grid, **options)
+    return engine
+
+
 #: The engines by name; the contract tests run over all of them.
 ENGINES: dict[str, Callable[..., Engine]] = {
     "serial": _lazy("serial", "Serial"),
     "threads": _lazy("threads", "Threads"),
     "processes": _lazy("processes.engine", "Processes"),
     "ray": _lazy("ray.engine", "Ray"),
+    "flower": _federation,
 }
 
 

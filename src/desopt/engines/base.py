@@ -1,4 +1,4 @@
-"""What an engine is given, and what it must do."""
+"""The contract of engines: the job that they are given, and the protocol that they implement."""
 
 from __future__ import annotations
 
@@ -16,19 +16,18 @@ from desopt.data import Shard
 from desopt.data.checks import refuse_width
 from desopt.objectives import WorkerData
 from desopt.protocol.replica import VERSION
-from desopt.protocol.server import Traffic
 
-#: Points handed over in memory may take this much; beyond it answers are replayed.
+#: Memory for final points of workers until they are merged; beyond it, points are replayed.
 HANDOVER_BYTES = 2**28
 
-#: A process keeps the data of this many workers; then those used longest ago are let go, and
-#: loaded again when they are needed.
+#: Workers whose data a process keeps open; the least recently used are closed, and loaded again
+#: when needed.
 OPEN_SHARDS = 1024
 
 
 @dataclass
 class Job:
-    """Everything a worker needs to know for a whole run; a task says the rest."""
+    """A run from the workers' side; a task adds what changes from round to round."""
 
     algorithm: Algorithm
     objective: Objective
@@ -47,7 +46,7 @@ class Job:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self.__post_init__()  # what was opened there is opened again here
+        self.__post_init__()  # data opened there are opened again here
 
     @property
     def workers(self) -> int:
@@ -55,7 +54,7 @@ class Job:
 
     @property
     def handover(self) -> bool:
-        """Whether final points may be kept in memory until they are merged."""
+        """Whether final points stay in memory until they are merged."""
         return 8 * self.n * self.workers <= HANDOVER_BYTES
 
     def asked(self, round: int) -> Sequence[int]:
@@ -72,7 +71,7 @@ class Job:
         return answer if self.handover else answer.bare()
 
     def total(self, x: FloatArray, worker: int) -> tuple[float, int]:
-        """Sum of F over one worker's data, and their number."""
+        """The sum of F over one worker's data, and the number of rows."""
         try:
             return self._local(worker).total(x)
         except ObjectiveError as error:
@@ -80,7 +79,7 @@ class Job:
             raise
 
     def time_of_a_value(self, x: FloatArray) -> float:
-        """Seconds that one value on a minibatch takes; the first call, of two, is to warm up."""
+        """Seconds of one function value on a minibatch, after a first one to warm up."""
         try:
             f = self._local(0).function(x, 0)
             f.value(x)
@@ -106,28 +105,34 @@ class Job:
 class Engine(Protocol):
     """Takes tasks to workers and brings their answers back.
 
-    It never looks into a task, an answer or an algorithm. A run calls::
+    It never looks into a task, an answer or an algorithm: ``Job.work`` makes an answer, in
+    whatever thread, process or machine. A run calls, all from one thread::
 
         engine.start(job)
-        engine.begin(state)                     # of round 0, or of the round it resumes with
+        engine.begin(state)                # of round 0, or of the round that a run resumes with
         while ...:
-            answers = engine.round(task)        # of the state that was begun
-            engine.begin(state)                 # merged from these answers
-            engine.evaluate(workers)            # in some rounds
+            answers = engine.round(task)   # the task of that state
+            engine.begin(state)            # the one merged from these answers
+            engine.evaluate(workers)       # in some rounds
             engine.traffic()
         engine.close()
+
+    Same inputs, same bits: an answer depends on the job, the task and the worker only, so lost
+    work can be repeated anywhere. Errors of the user's function (``ObjectiveError``) are passed
+    on; an engine's own are ``EngineError``. If workers need no messages, inherit from
+    ``engines.serial.InMemory``; if they keep the state themselves, use ``protocol.server.Server``.
     """
 
     @property
     def name(self) -> str:
-        """As in ``ENGINES`` and in the result."""
+        """As in ``ENGINES``, in the result and in messages."""
 
     @property
     def repeated(self) -> int:
-        """Workers' rounds that were computed again since ``start``, after something died."""
+        """Workers' rounds that were computed again since ``start``, because a process died."""
 
     def start(self, job: Job) -> None:
-        """Prepare for rounds of this job; an engine may be started again after ``close``."""
+        """Prepare for the rounds of this job; possible again after ``close``."""
 
     def begin(self, state: Any, limit: int | None = None) -> None:
         """Begin the round of this state, the one merged from the last round's answers.
@@ -136,39 +141,27 @@ class Engine(Protocol):
         """
 
     def round(self, task: Task) -> Iterable[Answer]:
-        """The answers of ``job.asked(task.round)``, ordered by worker; the caller takes them all.
+        """The answers of ``job.asked(task.round)``, ordered by worker.
 
-        An engine with a deadline may return fewer, or none.
+        It may be a generator: the run takes all answers, one at a time, and merges each before it
+        takes the next. An engine with a deadline may return fewer answers, or none.
         """
 
     def evaluate(self, workers: Sequence[int]) -> list[tuple[float, int]]:
         """``Job.total`` of these workers, in this order, at the x of the state last begun."""
 
     def traffic(self) -> tuple[int, int]:
-        """Bytes up and down since the last call: those of the wire's messages (docs/wire.md)."""
+        """Bytes of the wire's messages (docs/wire.md) up and down since the last call.
+
+        Counted by a ``Server``, or by ``protocol.server.Traffic`` if no messages are sent.
+        """
 
     def close(self) -> None:
         """Release everything; called once per ``start``, also after an error."""
 
 
-class InMemory:
-    """What engines share whose workers need no messages: the state, and the bytes saved."""
-
-    repeated = 0
-
-    def start(self, job: Job) -> None:
-        self._job = job
-        self._traffic = Traffic(job.algorithm, job.workers, job.asked)
-
-    def begin(self, state: Any, limit: int | None = None) -> None:
-        self._state = state
-
-    def traffic(self) -> tuple[int, int]:
-        return self._traffic.take()
-
-
 def describe(job: Job, x0: FloatArray) -> dict[str, Any]:
-    """The settings that a run's description holds."""
+    """The settings in a run's description."""
     return {
         "desopt": VERSION,
         "method": job.algorithm.settings(),

@@ -3,9 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from desopt.contract.types import Answer, Task
-from desopt.engines.base import InMemory
+from desopt.engines.base import Job
+from desopt.protocol.server import Traffic
+
+
+class InMemory:
+    """Common to engines on this machine: the state is at hand, and messages are only counted."""
+
+    repeated = 0
+
+    def start(self, job: Job) -> None:
+        self._job = job
+        self._traffic = Traffic(job.algorithm, job.workers, job.asked)
+
+    def begin(self, state: Any, limit: int | None = None) -> None:
+        self._state = state
+
+    def traffic(self) -> tuple[int, int]:
+        return self._traffic.take()
 
 
 class Serial(InMemory):

@@ -9,17 +9,18 @@ from functools import partial
 from typing import TypeVar
 
 from desopt.contract.types import Answer, Task
-from desopt.engines.base import InMemory, Job
+from desopt.engines.base import Job
+from desopt.engines.serial import InMemory
 from desopt.system.parallel import cores
 
 T = TypeVar("T")
 
-#: Results of each thread that may wait to be handed out.
+#: Results per thread that may wait until the main thread hands them out.
 _AHEAD = 2
 
 
 class Threads(InMemory):
-    """A pool of ``jobs`` threads (default: one per core)."""
+    """``jobs`` threads (default: one per core), of which the calling thread is one."""
 
     name = "threads"
 
@@ -39,52 +40,48 @@ class Threads(InMemory):
     def evaluate(self, workers: Sequence[int]) -> list[tuple[float, int]]:
         return list(self._spread(partial(self._job.total, self._state.x), workers))
 
-    def _spread(self, call: Callable[[int], T], workers: Sequence[int]) -> Iterator[T]:
-        """call(worker) for all workers, in their order; a thread takes the next when it is free.
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
 
-        This thread is one of them, and hands out what is ready before it takes the next: so a
-        merge goes on while others still search. One future per thread, not per worker: waking
-        the main thread for each would cost more than a short search.
+    def _spread(self, call: Callable[[int], T], workers: Sequence[int]) -> Iterator[T]:
+        """call(worker) for all workers, in their order; each thread takes the next one left.
+
+        The calling thread works too, and hands out whatever is ready in between, so that answers
+        are merged while others are still computed. Each other thread has one future for all its
+        workers: waking the calling thread for every answer would take longer than a short search.
         """
-        results: dict[int, T] = {}
-        theirs: set[int] = set()
-        left = iter(workers)  # shared: next() on it is one step under the GIL
-        # Others may be so far ahead of what was handed out: results take memory.
-        ahead = threading.Semaphore(_AHEAD * self._threads)
+        results: dict[int, tuple[T, bool]] = {}  # by worker, and whether another thread has it made
+        left = iter(workers)  # shared: next() on it is atomic under the GIL
+        room = threading.Semaphore(_AHEAD * self._threads)  # bounds what waits in results
 
         def serve() -> None:
             try:
-                while ahead.acquire() and (taken := next(left, None)) is not None:
-                    results[taken] = call(taken)
-                    theirs.add(taken)
+                while room.acquire() and (worker := next(left, None)) is not None:
+                    results[worker] = call(worker), True
             finally:
                 stop()
 
-        def stop() -> None:  # after an error or Ctrl-C nobody needs to begin anything more
+        def stop() -> None:  # after the last worker, an error or Ctrl-C
             for _ in left:
                 pass
-            ahead.release(self._threads)  # whoever waits finds nothing left
+            room.release(self._threads)  # threads that wait for room find no worker left
 
         assert self._pool is not None
         futures = [self._pool.submit(serve) for _ in range(self._threads - 1)]
         try:
             for worker in workers:
                 while worker not in results:
-                    taken = next(left, None)
-                    if taken is not None:
-                        results[taken] = call(taken)
+                    if (taken := next(left, None)) is not None:
+                        results[taken] = call(taken), False
                     else:
                         stop()
                         wait(futures)
                         for future in futures:
-                            future.result()  # raises what went wrong there
-                yield results.pop(worker)
-                if worker in theirs:
-                    theirs.discard(worker)
-                    ahead.release()
+                            future.result()  # raises the error of that thread
+                result, by_other = results.pop(worker)
+                yield result
+                if by_other:
+                    room.release()
         finally:
             stop()
-
-    def close(self) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)

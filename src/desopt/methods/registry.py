@@ -3,7 +3,8 @@
 Reports, figures, command-line help, studies, benchmarks, the tables of the documentation and the
 tests derive from ``METHODS``; nothing else tests a method's name. A new method is its own file,
 one entry here and one in the tests' oracle. A fact that an algorithm object states by itself
-(one worker only, an ``aggregate`` setting) is read from its class.
+(one worker only, an ``aggregate`` setting) is read from its class; layout, cost and minibatches
+are the algorithm's own.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 from desopt.contract.errors import check_name
-from desopt.contract.types import Algorithm, Batches
+from desopt.contract.types import Algorithm
 from desopt.methods import es_csa
 from desopt.methods.base import ProblemSize
 from desopt.methods.des import DES
@@ -56,7 +57,6 @@ class Method:
     answer: str
     #: Function values per worker and round.
     values: str
-    batches: Batches = Batches.ROUND
     #: Whether function values come in pairs, as two-point estimates: K must be even.
     pairs: bool = False
     #: Whether the paper's experiments compare it (section 5.1).
@@ -111,7 +111,6 @@ METHODS: dict[str, Method] = {
         look=Look("#999999", ":", "s"),
         answer="K bits",
         values="K + 1",
-        batches=Batches.ALL,
     ),
     "des": Method(
         algorithm=DES,
@@ -156,7 +155,6 @@ METHODS: dict[str, Method] = {
         answer="K/2 numbers",
         values="K",
         compared=True,
-        batches=Batches.ITERATION,
         pairs=True,
     ),
     "zo-signsgd": Method(
@@ -166,7 +164,6 @@ METHODS: dict[str, Method] = {
         answer="K/2 numbers",
         values="K",
         compared=True,
-        batches=Batches.ITERATION,
         pairs=True,
     ),
     "es-csa": Method(
@@ -176,7 +173,6 @@ METHODS: dict[str, Method] = {
         answer="λ numbers",
         values="λ",
         compared=True,
-        batches=Batches.ALL,
         defaults=es_csa.defaults,
     ),
 }

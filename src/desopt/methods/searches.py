@@ -142,7 +142,7 @@ class OnePlusOne(Search):
         moved: tuple[IndexArray, FloatArray, FloatArray] | None = None,
     ) -> None:
         """The outcome of all steps: v_K, or (coordinates, v_K there, v_K - x there)."""
-        self._accepted, self._k, self._moved = accepted, self._count, moved
+        self._asked, self._accepted, self._k, self._moved = [], accepted, self._count, moved
         self.evaluations, self.nans = self._count + 1, nans
         if point is not None:
             self._v = buffer_of(point)
@@ -248,7 +248,8 @@ class TwoPoint(Search):
 
     def finish(self, slopes: FloatArray, nans: int) -> None:
         """The outcome of all estimates; ``point`` is v already."""
-        self._slopes, self.nans, self.evaluations = slopes, nans, 2 * slopes.size
+        self._asked, self._slopes = [], slopes
+        self.nans, self.evaluations = nans, 2 * slopes.size
         self._told = [0.0] * self.evaluations
 
     def answer(self, rows: int = 1) -> Answer:
@@ -312,7 +313,7 @@ class Population(Search):
 
     def finish(self, values: FloatArray) -> None:
         """The values of all members."""
-        self._values, self.evaluations = values.tolist(), values.size
+        self._asked, self._values, self.evaluations = [], values.tolist(), values.size
         self.nans = int(values.size - np.isfinite(values).sum())
 
     def answer(self, rows: int = 1) -> Answer:

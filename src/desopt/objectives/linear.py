@@ -6,30 +6,15 @@ are in ``desopt.objectives.losses``.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
-from scipy import sparse
 
 from desopt.contract import streams
 from desopt.contract.types import Batches, FloatArray, IndexArray, LocalSearch
-from desopt.data import (
-    Arrays,
-    Batch,
-    Loaders,
-    NoData,
-    Partitioned,
-    Rows,
-    Shard,
-    all_finite,
-    as_rows,
-    distinct,
-)
-from desopt.data.checks import refuse_width
+from desopt.data import Batch, Loaders, NoData, Partitioned, Rows, Shard, as_rows, distinct
 from desopt.data.shards import as_writeable
 from desopt.kernels import linear, two_point
 from desopt.kernels.gaussian import search_gaussian, values_around
@@ -40,50 +25,13 @@ from desopt.methods.proposals import GaussianProposals, MixtureProposals
 from desopt.methods.searches import OnePlusOne, Population, TwoPoint
 from desopt.objectives.local import drive
 from desopt.objectives.losses import LOSSES
-
-
-class Table(Arrays):
-    """X as finite float64 and y as -1 and +1: nothing else ever gets to the kernels.
-
-    It is made of checked ``Arrays`` only; ``done`` holds what other shards share with this one.
-    """
-
-    def __new__(cls, arrays: Any, where: str, negative: float, done: dict[int, Any]) -> Table:
-        if not isinstance(arrays, Arrays):
-            raise TypeError(f"a table is made of checked Arrays, got {type(arrays).__name__}")
-        X, y = arrays
-        if id(X) not in done:
-            done[id(X)] = _as_float_matrix(X)
-            if not all_finite(done[id(X)]):  # only now: float64 holds less than longdouble
-                raise ValueError(
-                    f"{where}: X contains infinity, or numbers too large for float64; remove or "
-                    "replace these entries first"
-                )
-        if id(y) not in done:
-            done[id(y)] = np.where(y == negative, -1.0, 1.0)
-        return tuple.__new__(cls, (done[id(X)], done[id(y)]))
-
-    @cached_property
-    def layout(self) -> Dense | Csr:
-        """X as the kernels take it. There are no other layouts than these."""
-        X = self[0]
-        if sparse.issparse(X):
-            return Csr(*map(as_writeable, (X.indptr, X.indices, X.data)))
-        return Dense(as_writeable(X))
-
-    def fits(self, where: str, *points: FloatArray) -> Table:
-        """The table, if the points have a number for each of its columns."""
-        n = self[0].shape[1]
-        for point in points:
-            if point.shape != (n,):
-                refuse_width(where, n, point.size)
-        return self
-
-
-def _table(arrays: tuple[Any, ...]) -> Table:
-    if not isinstance(arrays, Table):
-        raise TypeError("a linear model works on shards that went through its prepare() only")
-    return arrays
+from desopt.objectives.tables import (
+    Table,
+    check_arrays,
+    check_columns,
+    negative_label,
+    table_of,
+)
 
 
 @dataclass(frozen=True)
@@ -105,11 +53,11 @@ class LinearModel:
         if isinstance(shards, Partitioned):
             return int(shards.arrays[0].shape[1])
         having = {i: s for i, s in enumerate(distinct(shards)) if isinstance(s, Rows)}
-        _check_columns(having)
+        check_columns(having)
         return next((int(shard.arrays[0].shape[1]) for shard in having.values()), None)
 
     def prepare(self, shards: Sequence[Shard], *, some: bool = False) -> Sequence[Shard]:
-        """Arrays as the kernels want them, converted once and shared; labels as -1 and +1."""
+        """Shards with arrays for the kernels, converted once and shared."""
         if isinstance(shards, Loaders):
             return shards  # each is prepared where it is loaded
         if isinstance(shards, Partitioned):
@@ -117,9 +65,9 @@ class LinearModel:
             return replace(shards, arrays=whole.arrays, single=False)
         with_arrays = [shard for shard in shards if isinstance(shard, Rows)]
         for given in with_arrays:
-            self._check_arrays(given.arrays, given.where)
-        negative = _negative_label(with_arrays, some)
-        done: dict[int, Any] = {}  # shards of one data set share their arrays, and go on doing so
+            check_arrays(given.arrays, given.where, self.loss)
+        negative = negative_label(with_arrays, some)
+        done: dict[int, Any] = {}  # shards of one data set go on sharing their arrays
         prepared: list[Shard] = []
         for shard in shards:
             if isinstance(shard, NoData):
@@ -132,7 +80,7 @@ class LinearModel:
 
     def score(self, shard: Rows, x: FloatArray) -> tuple[float, int]:
         """f on all rows of a shard, and the number of rows on the wrong side."""
-        table = _table(shard.arrays).fits(shard.where, x)
+        table = table_of(shard.arrays).fits(shard.where, x)
         model = LOSSES[self.loss].kind, self.penalty
         value, errors = linear.value_and_errors(
             table.layout, shard.numbers(), table[1], as_plain(x), *model
@@ -146,41 +94,23 @@ class LinearModel:
         """The table that a batch is from, and its row numbers there; for points like x."""
         if batch.shard.arrays:
             shard = cast(Rows, batch.shard)
-            return _table(shard.arrays).fits(shard.where, x), shard.numbers(batch)
+            return table_of(shard.arrays).fits(shard.where, x), shard.numbers(batch)
         (drawn,) = batch.arguments()
         try:
             rows = as_rows(drawn, "the batch of draw(rng, b)")
             (prepared,) = self.prepare([rows], some=True)
-            table = _table(prepared.arrays).fits(rows.where, x)
+            table = table_of(prepared.arrays).fits(rows.where, x)
         except (TypeError, ValueError) as error:
             kind = TypeError if isinstance(error, TypeError) else ValueError
             raise kind(f"worker {batch.stream.worker}: {error}") from error
         return table, rows.numbers()
 
-    def _check_arrays(self, arrays: tuple[Any, ...], where: str) -> None:
-        shapes = [array.shape for array in arrays]
-        if [len(shape) for shape in shapes] != [2, 1]:
-            raise ValueError(
-                f"{where}: data for {self.loss!r} must be (X, y): a matrix and a vector of labels; "
-                f"got {len(arrays)} array(s) of shape {', '.join(map(str, shapes))}"
-            )
-        if arrays[0].dtype.kind not in "fiub":
-            raise TypeError(f"{where}: X must hold real numbers, got dtype {arrays[0].dtype}")
-        if arrays[0].shape[1] == 0:
-            raise ValueError(f"{where}: X must have at least one column, got shape {shapes[0]}")
-        if arrays[1].dtype.kind not in "fiub":
-            raise TypeError(
-                f"{where}: labels must be numbers, got dtype {arrays[1].dtype}; "
-                "map them to -1 and +1 first"
-            )
-        if not all_finite(arrays[1]):
-            raise ValueError(f"{where}: labels must be finite; map them to -1 and +1 first")
-
 
 class LinearFunction:
     """A linear model on one batch, or on a fresh one for each iteration.
 
-    The searches that have compiled code run in one call; all others are driven by values.
+    A search with compiled code runs in one call. Others, and those that have begun, are driven by
+    values.
     """
 
     def __init__(self, model: LinearModel, batch: Batch, x: FloatArray) -> None:
@@ -203,7 +133,7 @@ class LinearFunction:
     def _table(self, x: FloatArray) -> Table:
         """The table of a shard that has one, for points like x."""
         shard = cast(Rows, self._batch.shard)
-        return _table(shard.arrays).fits(shard.where, x)
+        return table_of(shard.arrays).fits(shard.where, x)
 
     def _data(
         self, x: FloatArray, iteration: int = 0
@@ -219,7 +149,9 @@ class LinearFunction:
 
     def _one_plus_one(self, search: OnePlusOne) -> bool:
         compiled = _STEPS.get(type(search.proposals))
-        return compiled is not None and compiled(self, search, search.proposals)
+        if compiled is None or self._batch.fresh or search.evaluations:
+            return False
+        return compiled(self, search, search.proposals)
 
     def _mixture(self, search: OnePlusOne, steps: MixtureProposals) -> bool:
         x, key = as_plain(search.x), steps.stream.key()
@@ -253,12 +185,16 @@ class LinearFunction:
         return True
 
     def _population(self, search: Population) -> bool:
+        if self._batch.fresh or search.evaluations:
+            return False
         values, x = np.empty(search.members), as_plain(search.x)
         values_around(*self._data(x), x, search.sigma, *self._loss, values, *search.stream.key())
         search.finish(values)
         return True
 
     def _two_point(self, search: TwoPoint) -> bool:
+        if search.evaluations:
+            return False
         if self._batch.fresh and self._batch.shard.arrays:
             return self._two_point_on_rows(search)
         if self._batch.fresh or not search.moving:
@@ -317,72 +253,3 @@ _STEPS: dict[type[Any], Callable[[LinearFunction, OnePlusOne, Any], bool]] = {
 def as_plain(x: FloatArray) -> FloatArray:
     """x as the kernels were compiled for: contiguous, and as if it were writeable."""
     return as_writeable(np.ascontiguousarray(x))
-
-
-def _as_float_matrix(X: Any) -> Any:
-    """C-ordered or CSR float64, without a copy where it is so already."""
-    with np.errstate(over="ignore"):  # a number too large becomes infinite, and is refused
-        if sparse.issparse(X):
-            return X.astype(np.float64, copy=False)
-        return np.require(X, np.float64, ["C", "A"])
-
-
-def _check_columns(shards: Mapping[int, Rows]) -> None:
-    """Refuse workers whose columns are not those of the others, as far as can be seen."""
-    widths = {worker: int(shard.arrays[0].shape[1]) for worker, shard in shards.items()}
-    names = {worker: shard.columns for worker, shard in shards.items() if shard.columns}
-    usual = Counter(widths.values()).most_common(1)[0][0] if widths else 0
-    like = next((worker for worker, width in widths.items() if width == usual), 0)
-    for worker, width in widths.items():
-        if width != usual:
-            lost = [repr(name) for name in names.get(like, ()) if name not in names.get(worker, ())]
-            without = f" (without {', '.join(lost[:8])})" if lost and worker in names else ""
-            raise ValueError(
-                f"data: worker {worker} has {width} columns{without}, worker {like} has {usual}; "
-                "every worker's data need the same columns in the same order"
-            )
-    first = next(iter(names), 0)
-    for worker, own in names.items():
-        for j, (name, other) in enumerate(zip(own, names[first], strict=True)):
-            if name != other:
-                raise ValueError(
-                    f"data: column {j} of worker {worker} is {name!r}, of worker {first} "
-                    f"{other!r}; every worker's data need the same columns in the same order"
-                )
-
-
-def _negative_label(shards: Sequence[Rows], some: bool) -> float:
-    """Which label stands for -1: the smaller of the two that occur.
-
-    Where only some of the labels can be seen (a worker's loader, a drawn batch) one side may
-    be missing, so these must be -1 and +1, or 0 and 1.
-    """
-    seen = {id(shard.arrays[1]): _different(shard.arrays[1]) for shard in shards}
-    values = set[float]().union(*seen.values())
-    if values <= {-1, 1}:
-        return -1.0
-    if values <= {0, 1}:
-        return 0.0
-    if len(values) == 2 and not some:
-        return min(values)
-    where = shards[0].where if len(shards) == 1 else "data"
-    if not some and all(kind <= {-1, 1} or kind <= {0, 1} for kind in seen.values()):
-        odd = next(shard for shard in shards if 0 in seen[id(shard.arrays[1])])
-        raise ValueError(
-            f"{where}: labels are 0 and 1 in {odd.where}, but -1 and +1 in others; use -1 and +1 "
-            "everywhere"
-        )
-    shown = ", ".join(f"{value:g}" for value in sorted(values)[:6])
-    allowed = "-1 and +1, or 0 and 1" if some else "two-valued (-1/+1, 0/1 or any two numbers)"
-    raise ValueError(
-        f"{where}: labels must be {allowed}; got {len(values)} different: {shown}"
-        f"{', ...' if len(values) > 6 else ''}. Make them binary first, e.g. y > {shown[:1]}"
-    )
-
-
-def _different(y: Any) -> set[float]:
-    """The different labels. Mostly there are two of them, which needs no sorting."""
-    ends = y.min(), y.max()
-    if ((y == ends[0]) | (y == ends[1])).all():
-        return {float(end) for end in ends}
-    return {float(value) for value in np.unique(y)}

@@ -1,1 +1,1 @@
-"""The network without a network: messages, and both sides of them as plain logic."""
+"""The network without a network: messages, and both sides of the exchange as plain logic."""

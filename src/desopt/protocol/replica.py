@@ -1,4 +1,4 @@
-"""A peer's side of the wire as plain logic; ``protocol.server`` is the other side."""
+"""A peer's side of the wire as plain logic; the other side is ``protocol.server``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from desopt._version import __version__
-from desopt.contract.codec import digest_of
+from desopt.contract.codec import digest_of, state_bytes
 from desopt.contract.payload import layout_of
 from desopt.contract.types import Algorithm, Answer, FloatArray, Task
 from desopt.methods import restore
@@ -22,9 +22,9 @@ VERSION = ".".join(__version__.split(".")[:2])
 
 @dataclass(frozen=True)
 class Limits:
-    """The most that a server may ask of a peer, looked at before any memory is taken.
+    """The most that a server may ask of a peer, checked before any memory is allocated.
 
-    ``draws`` bounds iterations * mixture, a round's random coordinates: some 64 bytes each.
+    ``draws`` bounds iterations * mixture, a round's random coordinates, some 64 bytes each.
     A minibatch takes batch_size times a row of the data.
     """
 
@@ -39,8 +39,8 @@ class Limits:
 class Replica:
     """A peer's copy of the state, kept by the same merges as the server's.
 
-    ``settings`` are those of the run's description. With ``x0`` the replica stands at round 0;
-    without, it needs the state first. Whatever ``follow`` refuses leaves the state as it was.
+    ``settings`` are those of the run's description. With ``x0`` the replica is at round 0; without
+    it, it needs the state first. A message that ``follow`` refuses leaves the state unchanged.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Replica:
         if x0 is not None:
             self.state = algorithm.init(x0)
             self.task = algorithm.plan(self.state)
-            self._digest = wire.digest_of(self.task)
+            self._digest = wire.task_digest(self.task)
 
     @classmethod
     def joining(
@@ -73,7 +73,7 @@ class Replica:
         sampler: Sampler | None = None,
         limits: Limits = Limits(),  # noqa: B008 - frozen
     ) -> Replica:
-        """The replica for a run that is described, within these limits."""
+        """The replica for the run of this description, within these limits."""
         run, settings = wire.unpack_description(description)
         if settings.get("desopt") != VERSION:
             text = f"desopt {settings.get('desopt')!r:.20} runs there, {VERSION} here"
@@ -90,11 +90,11 @@ class Replica:
 
     @property
     def limit(self) -> int:
-        """The longest message that ``follow`` looks at."""
-        return wire.largest_update(wire.state_bytes(self._like))
+        """The longest message that ``follow`` accepts."""
+        return wire.largest_update(state_bytes(self._like))
 
     def follow(self, data: bytes) -> Task:
-        """Go where the message leads; the task of that round."""
+        """Advance to the message's round; the task of that round."""
         message = wire.unseal(data, (wire.UPDATE, wire.SNAPSHOT), self.limit, self.run)
         if self.state is not None and message.round < self.state.round:
             text = f"round {message.round}; this replica is at {self.state.round}"
@@ -104,8 +104,8 @@ class Replica:
         else:
             state = self._replayed(message)
         task = self.algorithm.plan(state)
-        if wire.digest_of(task) != message.digest:
-            self._digest = wire.NOWHERE  # what led here is not to be trusted: ask for the state
+        if wire.task_digest(task) != message.digest:
+            self._digest = wire.NOWHERE  # the answers or our state were wrong: ask for the state
             raise WireError(Reason.DIVERGED, f"another x than the server's in round {state.round}")
         self.state, self.task, self._digest = state, task, message.digest
         return task
@@ -120,17 +120,17 @@ class Replica:
         return wire.pack_total(self.run, task.round, self._digest_of(task), sum_of_worker)
 
     def ask(self) -> bytes:
-        """Where this replica stands, for a server that is to bring it further."""
+        """This replica's round and digest, as a request for the current round."""
         if self._digest == wire.NOWHERE:
             return wire.seal(wire.ASK, self.run, 0, wire.NOWHERE)
         return wire.seal(wire.ASK, self.run, self.state.round, self._digest)
 
     def save(self) -> bytes:
-        """The state as a message that ``follow`` takes: for a process that will be restarted."""
+        """The state as a message for ``follow``, for a process that will be restarted."""
         return wire.pack_snapshot(self.run, self._digest, self.state)
 
     def _replayed(self, message: wire.Message) -> Any:
-        """The state after the rounds of an update; those done already are skipped."""
+        """The state after the rounds of an update, without those done already."""
         first, rounds = wire.unpack_update(message, self._layout.size)
         state = self.state
         if state is None or first > state.round:
@@ -145,11 +145,11 @@ class Replica:
         return state
 
     def _digest_of(self, task: Task) -> bytes:
-        return self._digest if task is self.task else wire.digest_of(task)
+        return self._digest if task is self.task else wire.task_digest(task)
 
 
 def _check_settings(settings: Mapping[str, Any], limits: Limits) -> None:
-    """Refuse what is not of its type, or beyond the limits; names are for ``restore`` to check."""
+    """Refuse values of a wrong type or beyond the limits; ``restore`` checks names."""
     for name in ("n", "workers", "batch_size"):
         _check_whole(name, settings.get(name), 1, getattr(limits, name))
     _check_whole("seed", settings.get("seed"), 0, 2**64 - 1)

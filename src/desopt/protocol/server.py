@@ -1,11 +1,11 @@
 """The server's side of the wire as plain logic, without a connection.
 
-A ``Server`` has the state and says to each peer what brings it to the current round: the
-answers of the rounds it has missed, or the state itself where that is smaller. A
+A ``Server`` has the state, and for each peer a message that brings it to the current round: the
+answers of the rounds it has missed, or the state itself if that is smaller. A
 ``protocol.replica.Replica`` is the peer's side: it keeps the state by the same merges, for one
 worker or several. A transport carries bytes between them. It may lose, repeat, delay and
-reorder them: whatever does not fit is refused, what is missing is asked for again, and the
-bits of x stay those of a serial run.
+reorder them: messages that do not fit are refused, missing ones requested again, and the bits of
+x stay those of a serial run.
 
 ::
 
@@ -24,6 +24,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, S
 from dataclasses import dataclass
 from typing import Any
 
+from desopt.contract import codec
 from desopt.contract.payload import layout_of
 from desopt.contract.types import Algorithm, Answer
 from desopt.protocol import wire
@@ -31,10 +32,10 @@ from desopt.protocol.wire import Reason, Total, WireError
 
 logger = logging.getLogger("desopt.wire")
 
-#: What happens on any network; everything else that is refused deserves a look.
+#: Refusals that are normal on any network; all others are logged as warnings.
 _ORDINARY = (Reason.LATE, Reason.DUPLICATE)
 
-#: Refusals of a level that are logged in a round; all of them could fill the disk.
+#: Refusals per level that are logged in a round; all of them could fill the disk.
 _LOGGED = 20
 
 
@@ -48,24 +49,24 @@ class _Peer:
 
 @dataclass(frozen=True)
 class _Past:
-    """A round that is over: the task's digest and the answers."""
+    """A past round: the task's digest and the answers."""
 
     digest: bytes
     answers: bytes
 
 
 class Server:
-    """The state, and what every peer has to be told.
+    """The state, and the messages for every peer.
 
-    ``answers`` and ``totals`` are what came for the current round, by worker; ``asked``, which
-    ``asked(round)`` gives (None: all), are the workers whose answers count in it. ``bytes_up``
-    and ``bytes_down`` count all that passed, ``refused`` the refusals by reason, and
-    ``refusal`` is the last of them. With
-    ``batch_size`` the workers' counts can be held to it. ``trusted`` says that the peers are
-    processes of our own: their counts are believed, and their sums may be infinite or NaN, as
-    in a serial run.
-    ``replay_bytes``: the size from which missed rounds are replaced by the state (None, or
-    more: the state's own size; 0: always the state). Calls must not overlap.
+    ``answers`` and ``totals`` are those of the current round, by worker, and ``asked`` the
+    workers whose answers count in it: the argument ``asked(round)`` (None: all). ``bytes_up`` and
+    ``bytes_down`` count all messages, ``refused`` the refusals by reason, and ``refusal`` is the
+    last of them.
+
+    ``batch_size`` bounds the counts that workers may claim. ``trusted``: the peers are our own
+    processes; their counts are not checked, and their sums may be infinite or NaN, as in a serial
+    run. ``replay_bytes``: the size above which the state replaces missed rounds (None, or more:
+    the state's own size; 0: always the state). Calls must not overlap.
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class Server:
         self.workers = workers
         self._asked = asked or (lambda _round: range(workers))
         self.run = secrets.token_bytes(8) if run is None else run
-        most = wire.state_bytes(state)
+        most = codec.state_bytes(state)
         self.replay_bytes = most if replay_bytes is None else min(replay_bytes, most)
         self.refused: Counter[Reason] = Counter()
         self.refusal: WireError | None = None
@@ -99,11 +100,11 @@ class Server:
         self._begin(state)
 
     def admit(self, peer: Hashable, workers: Iterable[int]) -> None:
-        """Let a peer answer for these workers; it may be new, or a new process in its place."""
+        """Let a peer answer for these workers; it has no state yet."""
         self._peers[peer] = _Peer(frozenset(workers))
 
     def message_for(self, peer: Hashable) -> bytes:
-        """What brings the peer to the current round; counted as sent."""
+        """The message that brings the peer to the current round; counted as sent."""
         stands = self._peers[peer].stands
         message = self._ready.get(stands)
         if message is None:
@@ -114,7 +115,7 @@ class Server:
         return message
 
     def receive(self, peer: Hashable, data: bytes) -> Answer | Total | None:
-        """What the peer says, if it is news; None for a question and for what is refused."""
+        """The peer's answer or total; None for a question and for a refused message."""
         self.bytes_up += len(data)
         try:
             return self._read(peer, data)
@@ -129,24 +130,24 @@ class Server:
         return peer in self._peers and self._peers[peer].stands == self.state.round
 
     def finish_round(self) -> Any:
-        """Merge the answers that came, in the order of the workers; the new state."""
+        """Merge the answers in order of the workers; the new state."""
         answers = [self.answers[worker] for worker in sorted(self.answers)]
         self.advance(self.algorithm.merge(self.state, answers), answers)
         return self.state
 
     def advance(self, state: Any, answers: Sequence[Answer]) -> None:
-        """Begin the round after the one that had these answers and led to this state."""
-        past = _Past(self._digest, wire.pack_round(answers))
+        """Begin the round of this state, which was merged from these answers."""
+        past = _Past(self._digest, codec.pack_round(answers))
         self._past.append(past)
         self._kept += len(past.answers)
-        # nobody will be sent these: the state is smaller, or has to do
+        # beyond this, peers get the state
         while self._kept > self.replay_bytes or len(self._past) > wire.MAX_REPLAY:
             self._kept -= len(self._past.popleft().answers)
         self._begin(state)
 
     def _begin(self, state: Any) -> None:
         self.state = state
-        self._digest = wire.digest_of(self.algorithm.plan(state))
+        self._digest = wire.task_digest(self.algorithm.plan(state))
         self.answers: dict[int, Answer] = {}
         self.totals: dict[int, Total] = {}
         asked = self._asked(state.round)
@@ -201,7 +202,7 @@ class Server:
         return answer
 
     def _check_position(self, peer: _Peer, message: wire.Message) -> None:
-        """Only who stands where we stand has something to say; one astray gets the state."""
+        """Refuse a message of another round or state; a diverged peer gets the state next."""
         now = self.state.round
         if message.round != now:
             reason = Reason.LATE if message.round < now else Reason.GAP
@@ -238,8 +239,8 @@ class Traffic:
     def count(self, state: Any) -> None:
         """Add the messages of the round that begins with this state."""
         asked = self._asked(state.round)
-        answers = wire.round_bytes(len(asked), self._size)
-        kept = min(wire.state_bytes(state) // answers, wire.MAX_REPLAY)
+        answers = codec.round_bytes(len(asked), self._size)
+        kept = min(codec.state_bytes(state) // answers, wire.MAX_REPLAY)
         self._up += len(asked) * (wire.OVERHEAD + self._size)
         snapshot = 0
         for missed, workers in self._missed(state.round, asked).items():

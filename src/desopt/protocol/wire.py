@@ -1,12 +1,12 @@
 """Messages between a server and its workers as bytes. docs/wire.md has them byte by byte.
 
 Every message is a head of 24 bytes, a body and the CRC-32 of both. The head names the run, the
-round, and by a digest the task that the sender has before it, so that a replica that went
-astray is noticed at once. The CRC finds accidents; it is no signature, and a forger can compute
-it. Who may speak is for the transport to decide (TLS, keys); what may be said is checked here.
+round and, by a digest, the sender's task, so that a replica that has diverged is noticed at once.
+The CRC finds accidents; it is no signature, and a forger can compute it. The transport decides
+who may speak (TLS, keys); here, the contents are checked.
 
-Nothing is believed before it is checked, and nothing is allocated by what a message claims:
-every length is compared with the bytes that are really there.
+Nothing is used before it is checked, and nothing is allocated by what a message claims: every
+length is compared with the bytes that are there.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ import json
 import math
 import struct
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -36,26 +37,30 @@ UPDATE, SNAPSHOT, DESCRIPTION = b"U", b"S", b"D"  # from the server
 
 _HEAD = struct.Struct("<BcBBI8s8s")  # magic kind format stream round run digest
 _CRC = struct.Struct("<I")
-_COUNTS = struct.Struct("<IIQI")  # worker evaluations samples nans
 _TOTAL = struct.Struct("<IdQ")  # worker total rows
 _SPAN = struct.Struct("<II")  # first round, bytes of a payload
-_COUNT = struct.Struct("<I")
+_LENGTH = struct.Struct("<I")
 
 #: Bytes of a message besides its body, and of an answer besides its payload.
 FRAME = _HEAD.size + _CRC.size
-OVERHEAD = FRAME + _COUNTS.size
+OVERHEAD = FRAME + codec.ANSWER_BYTES
 
-#: Limits of the two JSON texts: a run's settings, the names in a snapshot; how deep they nest.
+#: Limits of the two JSON texts, a run's settings and the names in a snapshot, and their nesting.
 MAX_DESCRIPTION = 2**16
 MAX_FIELDS = 2**12
 MAX_DEPTH = 32
 
-#: The most rounds in an update, whose answers may be few or none, and rows of one worker.
+#: The most rounds in an update, also of rounds without answers, and rows of one worker.
 MAX_REPLAY = 2**16
 MAX_ROWS = 2**32
 
-#: The digest of someone who has no state.
+#: The digest of a replica without a state.
 NOWHERE = bytes(8)
+
+#: The errors of reading what is not a state.
+_UNREADABLE = (
+    ValueError, TypeError, KeyError, AttributeError, RecursionError, struct.error, zlib.error,
+)  # fmt: skip
 
 
 class Reason(StrEnum):
@@ -71,7 +76,7 @@ class Reason(StrEnum):
     LATE = "late"  # of a round that is over
     GAP = "gap"  # of a round that the receiver has not reached
     DUPLICATE = "duplicate"
-    DIVERGED = "diverged"  # the digest says another x
+    DIVERGED = "diverged"  # the digest is of another x
     WORKER = "worker"
     PAYLOAD = "payload"
     COUNTS = "counts"  # more than the method can have spent
@@ -92,7 +97,7 @@ class WireError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message that is whole and of this run; the body is not yet read."""
+    """A complete message of this run, its body not yet decoded."""
 
     kind: bytes
     round: int
@@ -109,8 +114,8 @@ class Total:
     rows: int
 
 
-def digest_of(task: Task) -> bytes:
-    """A short name for all that an answer depends on: the bits of x, then of the scalars."""
+def task_digest(task: Task) -> bytes:
+    """A digest of all that an answer depends on: the bits of x, then of the scalars."""
     digest = hashlib.blake2b(np.ascontiguousarray(task.x, "<f8").data, digest_size=8)
     digest.update(struct.pack(f"<{len(task.scalars)}d", *task.scalars))
     return digest.digest()
@@ -120,7 +125,7 @@ def digest_of(task: Task) -> bytes:
 
 
 def seal(kind: bytes, run: bytes, round: int, digest: bytes, body: bytes = b"") -> bytes:
-    """A whole message."""
+    """A complete message."""
     head = _HEAD.pack(MAGIC, kind, FORMAT_VERSION, STREAM_VERSION, round, run, digest)
     return head + body + _CRC.pack(zlib.crc32(body, zlib.crc32(head)))
 
@@ -151,26 +156,27 @@ def run_of(data: bytes) -> bytes:
     return data[8:16]
 
 
-# --- what a worker says ----------------------------------------------------------------------
+# --- from workers ----------------------------------------------------------------------
 
 
 def pack_answer(run: bytes, round: int, digest: bytes, answer: Answer) -> bytes:
     """The answer: its payload and 48 bytes."""
-    counts = answer.worker, answer.evaluations, answer.samples, answer.nans
-    return seal(ANSWER, run, round, digest, _COUNTS.pack(*counts) + answer.payload)
+    return seal(ANSWER, run, round, digest, codec.pack_answer(answer))
 
 
 def unpack_answer(body: bytes, workers: int, layout: Layout) -> Answer:
     """The answer, its worker below ``workers``, its payload of the run's layout."""
-    if len(body) < _COUNTS.size:
-        raise WireError(Reason.LENGTH, f"an answer of {len(body)} bytes has no counts")
-    worker, *counts = _COUNTS.unpack_from(body)
-    answer = Answer(_checked(worker, workers), body[_COUNTS.size :], *counts)
+    with _refusing():
+        return codec.unpack_answer(body, workers, layout)
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    """Bytes that do not decode, as a refusal."""
     try:
-        layout.decode(answer)
-    except ValueError as error:
-        raise WireError(Reason.PAYLOAD, str(error)) from None
-    return answer
+        yield
+    except codec.Malformed as error:
+        raise WireError(Reason(error.what), str(error)) from None
 
 
 def check_counts(answer: Answer, cost: Cost, rows: int) -> None:
@@ -193,7 +199,7 @@ def pack_total(run: bytes, round: int, digest: bytes, total: Total) -> bytes:
 
 
 def unpack_total(body: bytes, workers: int, *, finite: bool = True) -> Total:
-    """The sum, its worker below ``workers``, over at least one row; ``finite`` unless told."""
+    """The sum of a worker below ``workers``, over at least one row."""
     if len(body) != _TOTAL.size:
         raise WireError(Reason.LENGTH, f"a total has {_TOTAL.size} bytes, not {len(body)}")
     worker, total, rows = _TOTAL.unpack(body)
@@ -201,29 +207,15 @@ def unpack_total(body: bytes, workers: int, *, finite: bool = True) -> Total:
         raise WireError(Reason.COUNTS, f"a total over {rows} rows; 1 to {MAX_ROWS} are allowed")
     if finite and not math.isfinite(total):
         raise WireError(Reason.PAYLOAD, f"a total of {total}: it must be finite")
-    return Total(_checked(worker, workers), total, rows)
+    with _refusing():
+        return Total(codec.check_worker(worker, workers), total, rows)
 
 
-def _checked(worker: int, workers: int) -> int:
-    if worker >= workers:
-        raise WireError(Reason.WORKER, f"worker {worker} of {workers}")
-    return worker
-
-
-# --- what the server says --------------------------------------------------------------------
-
-
-def pack_round(answers: Sequence[Answer]) -> bytes:
-    """A round's answers: how many, the workers, the payloads, which are equally long."""
-    sizes = {len(answer.payload) for answer in answers}
-    if len(sizes) > 1:
-        raise ValueError(f"the payloads of a round must be equally long, got {sorted(sizes)} bytes")
-    workers = np.array([answer.worker for answer in answers], "<u4").tobytes()
-    return _COUNT.pack(len(answers)) + workers + b"".join(answer.payload for answer in answers)
+# --- from the server --------------------------------------------------------------------
 
 
 def pack_update(run: bytes, round: int, digest: bytes, size: int, rounds: Sequence[bytes]) -> bytes:
-    """The rounds that lead to ``round``, as ``pack_round`` makes them; payloads of ``size``."""
+    """The rounds that lead to ``round``, each by ``codec.pack_round``; payloads of ``size``."""
     body = _SPAN.pack(round - len(rounds), size) + b"".join(rounds)
     return seal(UPDATE, run, round, digest, body)
 
@@ -236,18 +228,8 @@ def unpack_update(message: Message, size: int) -> tuple[int, list[bytes]]:
     first, length = _SPAN.unpack_from(body)
     if length != size:
         raise WireError(Reason.PAYLOAD, f"payloads of {length} bytes; this run's have {size}")
-    rounds: list[bytes] = []
-    at = _SPAN.size
-    while at < len(body):
-        left = len(body) - at
-        count = _COUNT.unpack_from(body, at)[0] if left >= _COUNT.size else 0
-        end = at + _COUNT.size + count * (4 + length)
-        if end > len(body):
-            raise WireError(Reason.LENGTH, f"{count} answers claimed in the {left} bytes left")
-        if len(rounds) == MAX_REPLAY:
-            raise WireError(Reason.LENGTH, f"more than {MAX_REPLAY} rounds in an update")
-        rounds.append(body[at:end])
-        at = end
+    with _refusing():
+        rounds = codec.split_rounds(body[_SPAN.size :], size, MAX_REPLAY)
     if first + len(rounds) != message.round:
         raise WireError(Reason.LENGTH, f"{len(rounds)} rounds from {first} to {message.round}")
     return first, rounds
@@ -255,24 +237,8 @@ def unpack_update(message: Message, size: int) -> tuple[int, list[bytes]]:
 
 def unpack_round(block: bytes, workers: int) -> list[Answer]:
     """One round's answers, ordered by worker."""
-    (count,) = _COUNT.unpack_from(block)
-    who = np.frombuffer(block, "<u4", count, _COUNT.size)
-    if (who >= workers).any() or (who[1:] <= who[:-1]).any():
-        raise WireError(Reason.WORKER, f"workers must rise and stay below {workers}")
-    at = _COUNT.size + 4 * count
-    size = (len(block) - at) // max(count, 1)
-    return [Answer(int(w), block[at + i * size : at + (i + 1) * size]) for i, w in enumerate(who)]
-
-
-def state_bytes(state: Any) -> int:
-    """Bytes of all arrays of a state."""
-    values = (getattr(state, field.name) for field in fields(state))
-    return sum(value.nbytes for value in values if isinstance(value, np.ndarray))
-
-
-def round_bytes(answers: int, size: int) -> int:
-    """Bytes of a round's answers with payloads of ``size`` bytes, as in an update."""
-    return _COUNT.size + answers * (4 + size)
+    with _refusing():
+        return codec.unpack_round(block, workers)
 
 
 def update_bytes(rounds: int) -> int:
@@ -281,9 +247,9 @@ def update_bytes(rounds: int) -> int:
 
 
 def largest_update(state_bytes: int) -> int:
-    """The most that a message from the server has where the state has so many bytes.
+    """The longest message from the server for a state of this many bytes.
 
-    zlib makes what it cannot compress longer by less than a part in a thousand.
+    zlib lengthens incompressible data by less than a part in a thousand.
     """
     return FRAME + MAX_FIELDS + state_bytes + state_bytes // 1000 + 64
 
@@ -295,39 +261,23 @@ def pack_snapshot(run: bytes, digest: bytes, state: Any) -> bytes:
 
 def unpack_snapshot(message: Message, like: Any) -> Any:
     """The state, with the fields and sizes that ``like`` has."""
-    values = {field.name: getattr(like, field.name) for field in fields(like)}
-    sizes = {name: v.size for name, v in values.items() if isinstance(v, np.ndarray)}
     body = message.body
     try:
-        (length,) = _COUNT.unpack_from(body)
+        (length,) = _LENGTH.unpack_from(body)
         if length > MAX_FIELDS:
             raise ValueError(f"{length} bytes of names; {MAX_FIELDS} are allowed")
-        meta = _read_json(body[4 : 4 + length])
-        if meta["arrays"] != sizes or meta["plain"].keys() != values.keys() - sizes.keys():
-            raise ValueError("other fields or sizes than this run's state has")
-        found = codec.unpack_state(body, 8 * sum(sizes.values()))
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        _read_json(body[_LENGTH.size : _LENGTH.size + length])
+        state = codec.unpack_state(body, like)
+    except _UNREADABLE as error:
         raise WireError(Reason.STATE, f"not a state of this run: {error}") from None
-    except (struct.error, zlib.error) as error:
-        raise WireError(Reason.STATE, f"not a state: {error}") from None
-    wrong = [name for name, value in values.items() if not _similar(found[name], value)]
-    if wrong or type(found["round"]) is not int or found["round"] != message.round:
-        text = f"not a state of round {message.round} of this run: look at {wrong or 'round'}"
+    if type(state.round) is not int or state.round != message.round:
+        text = f"a state of round {state.round!r:.20} in a message of round {message.round}"
         raise WireError(Reason.STATE, text)
-    return type(like)(**found)
-
-
-def _similar(found: Any, like: Any) -> bool:
-    """Whether a field may have this value, seen what it has elsewhere."""
-    if isinstance(like, np.ndarray):
-        return bool(found.size == like.size)
-    if isinstance(like, int | float):
-        return isinstance(found, float) or (type(found) is int and abs(found) < 2**63)
-    return type(found) is type(like)
+    return state
 
 
 def pack_description(run: bytes, settings: Mapping[str, Any]) -> bytes:
-    """The run's settings as JSON: what a worker needs to know before round 0."""
+    """The run's settings as JSON, for a worker that joins."""
     body = json.dumps(settings).encode()
     if len(body) > MAX_DESCRIPTION:
         raise ValueError(f"settings of {len(body)} bytes; at most {MAX_DESCRIPTION} are allowed")
@@ -347,7 +297,7 @@ def unpack_description(data: bytes) -> tuple[bytes, dict[str, Any]]:
 
 
 def _read_json(text: bytes) -> Any:
-    """Plain JSON: no NaN or infinity, also none as 1e999, no name twice, not nested without end."""
+    """Plain JSON: no NaN or infinity, not even as 1e999, no name twice, limited nesting."""
     found = json.loads(
         text, object_pairs_hook=_distinct, parse_float=_finite, parse_constant=_finite
     )

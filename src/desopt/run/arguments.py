@@ -1,4 +1,4 @@
-"""Checks of what a user passes to ``minimize``, before any work starts.
+"""Arguments of ``minimize`` that are more than a number: what they may be, before any work starts.
 
 Every message says what was given, what is allowed and, where it helps, what to do next.
 """
@@ -13,14 +13,20 @@ from typing import Any
 
 import numpy as np
 
-from desopt.contract.errors import TheoryWarning, check_name
+from desopt.contract.errors import TheoryWarning
 from desopt.contract.streams import MAX_DIMENSION
 from desopt.contract.types import Algorithm, FloatArray, Objective
 from desopt.data import Shard
 from desopt.methods import METHODS, ProblemSize, make
-from desopt.methods.aggregation import AGGREGATES
 from desopt.system.terminal import warn
 from desopt.theory import MAX_MOMENTUM
+
+_VERBS = ("init", "plan", "work", "merge", "settings")
+
+
+def is_algorithm(method: Any) -> bool:
+    """Whether it is an algorithm object: neither a name nor a class."""
+    return not isinstance(method, type) and all(hasattr(method, verb) for verb in _VERBS)
 
 
 def for_one_worker(method: Any) -> bool:
@@ -33,7 +39,7 @@ def as_algorithm(method: Any, problem: ProblemSize, **settings: Any) -> Algorith
     """The ``method`` argument as an algorithm with these settings, checked."""
     if isinstance(method, str):
         return make(method, settings, problem)
-    if isinstance(method, type) or not all(hasattr(method, verb) for verb in _VERBS):
+    if not is_algorithm(method):
         raise TypeError(
             f"method must be one of {', '.join(METHODS)} or an algorithm object, got {method!r}"
         )
@@ -41,16 +47,8 @@ def as_algorithm(method: Any, problem: ProblemSize, **settings: Any) -> Algorith
     return algorithm
 
 
-def as_aggregate(aggregate: Any) -> str:
-    """The ``aggregate`` argument: the name of a rule."""
-    if not isinstance(aggregate, str):
-        raise TypeError(f"aggregate must be one of {', '.join(AGGREGATES)}, got {aggregate!r}")
-    check_name("aggregate", aggregate, AGGREGATES)
-    return aggregate
-
-
 def fits_aggregate(algorithm: Algorithm, aggregate: str, n: int) -> None:
-    """Refuse a rule that the method does not have; warn where the steps are too sparse for it."""
+    """Refuse a rule that the method does not have; warn if its steps are too sparse for it."""
     if aggregate == "mean":
         return
     if getattr(algorithm, "aggregate", None) != aggregate:
@@ -68,11 +66,8 @@ def fits_aggregate(algorithm: Algorithm, aggregate: str, n: int) -> None:
             "leave most coordinates alone, so that the step is 0 there; use more iterations, a "
             "larger mixture, or method='des'",
             RuntimeWarning,
-            stacklevel=3,
+            stacklevel=5,
         )
-
-
-_VERBS = ("init", "plan", "work", "merge", "settings")
 
 
 def as_callbacks(callbacks: Any) -> tuple[Callable[..., Any], ...]:
@@ -109,7 +104,7 @@ def as_path(journal: Any) -> Path | None:
 
 
 def starting_point(x0: Any, objective: Objective, shards: Sequence[Shard]) -> FloatArray:
-    """x0 as a vector of its own: the caller's array is never touched."""
+    """x0 as a new vector: the caller's array is never modified."""
     n = objective.dimension(shards)
     if x0 is None:
         if n is None:
@@ -134,7 +129,7 @@ def starting_point(x0: Any, objective: Objective, shards: Sequence[Shard]) -> Fl
 
 
 def warn_outside_theory(algorithm: Algorithm, batch_size: int | None, rounds: int) -> None:
-    """Settings that work but that no theorem of the paper covers (None: there are no batches)."""
+    """Warn of settings that no theorem of the paper covers (``batch_size`` None: no batches)."""
     beta = getattr(algorithm, "momentum", None)
     if beta is None:
         return
@@ -149,5 +144,5 @@ def _outside(what: str, covered: str) -> None:
     warn(
         f"{what} is outside the theory, which covers {covered}; the run goes on",
         TheoryWarning,
-        stacklevel=4,
+        stacklevel=5,
     )

@@ -1,101 +1,100 @@
-"""``engine="auto"``: which engine pays."""
+"""The engine of a run: by name, as an object, or the one that pays with ``engine="auto"``."""
 
 from __future__ import annotations
 
 import sys
 import time
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from types import SimpleNamespace
 
 import cloudpickle
 
 from desopt.contract.errors import check_name
 from desopt.contract.types import FloatArray
-from desopt.data import NoData, Partitioned, distinct
+from desopt.data import distinct
 from desopt.engines import ENGINES, Engine, Job
-from desopt.methods.samplers import CustomSampler
+from desopt.run.code_digest import user_parts
+from desopt.run.options import refuse_settings_beside
 from desopt.system.parallel import cores
 
-_VERBS = ("start", "begin", "round", "repeated", "evaluate", "traffic", "close")
+_VERBS = ("start", "begin", "round", "evaluate", "traffic", "repeated", "close")
+
+#: The settings of engines that do not take all of jobs, timeout and attempts.
+_TAKES: dict[str, tuple[str, ...]] = {"serial": (), "threads": ("jobs",), "flower": ()}
 
 #: Seconds to start the processes, and to take a round to them and back.
 _START, _ROUND = 2.0, 0.002
 
+#: Seconds of work that are worth measuring twice.
+_QUICK = 0.1
+
 
 def choose(
-    engine: str | Engine, job: Job, x0: FloatArray, rounds: int, *, jobs: int | None,
-    timeout: float | None, attempts: int,
-) -> tuple[Engine, str]:  # fmt: skip
+    engine: str | Engine, job: Job, x0: FloatArray, settings: SimpleNamespace
+) -> tuple[Engine, str]:
     """The engine, and a phrase that says which one and why."""
     if not isinstance(engine, str):
         if isinstance(engine, type) or not all(map(partial(hasattr, engine), _VERBS)):
             names = ", ".join(["auto", *ENGINES])
             raise TypeError(f"engine must be one of {names} or an engine object, got {engine!r}")
+        refuse_settings_beside("engine", engine, settings)
         return engine, f"engine {engine.name}"
-    options: dict[str, dict[str, Any]] = {
-        "serial": {},
-        "threads": {"jobs": jobs},
-        "processes": {"jobs": jobs, "timeout": timeout, "attempts": attempts},
-        "ray": {"jobs": jobs, "timeout": timeout, "attempts": attempts},
-    }
-    if engine != "auto":
-        check_name("engine", engine, ["auto", *ENGINES])
-        return ENGINES[engine](**options[engine]), f"engine {engine}"
-    name, why = _pick(job, x0, rounds, min(jobs or cores(), job.workers), timeout)
-    return ENGINES[name](**options[name]), f"engine {name}: {why}"
+    check_name("engine", engine, ["auto", *ENGINES])
+    name, why = (engine, "") if engine != "auto" else _pick(job, x0, settings)
+    given = {"jobs": settings.jobs, "timeout": settings.round_timeout,
+             "attempts": settings.attempts}  # fmt: skip
+    taken = {key: value for key, value in given.items() if key in _TAKES.get(name, given)}
+    return ENGINES[name](**taken), f"engine {name}{why}"
 
 
-def _pick(
-    job: Job, x0: FloatArray, rounds: int, jobs: int, timeout: float | None
-) -> tuple[str, str]:
+def _pick(job: Job, x0: FloatArray, settings: SimpleNamespace) -> tuple[str, str]:
+    """The name of the engine that ``"auto"`` stands for, and the reason."""
+    jobs = min(settings.jobs or cores(), job.workers)
     if _safe_in_threads(job):
-        return "threads", "compiled objective"
-    if timeout is not None:
-        return "processes", "round_timeout needs a process that can be ended"
+        return "threads", ": compiled objective"
+    if settings.round_timeout is not None:
+        return "processes", ": round_timeout needs a process that can be ended"
     if jobs == 1:
-        return "serial", "one core or one worker"
+        return "serial", ": one core or one worker"
     if not sys.executable:
-        return "serial", "processes need sys.executable, which is empty"
+        return "serial", ": processes need sys.executable, which is empty"
     try:
         cloudpickle.dumps(
             (job.objective, job.algorithm, [s for s in distinct(job.shards) if not s.arrays])
         )
     except Exception as error:
-        return "serial", f"fun or data cannot be sent to a process ({error})"
-    seconds, what = _time_of_a_part(job, x0)
-    saved = rounds * (seconds * job.workers * (1 - 1 / jobs) - _ROUND) - _START
+        return "serial", f": fun or data cannot be sent to a process ({error})"
+    seconds = _seconds_of_a_round(job, x0)
+    what = f"a worker takes {seconds * 1e3:.3g} ms a round"
+    saved = settings.rounds * (seconds * job.workers * (1 - 1 / jobs) - _ROUND) - _START
     if saved > 0:
-        return "processes", f"{what}, {jobs} processes save about {saved:.3g} s"
-    return "serial", f"{what}, too little for processes to pay"
+        return "processes", f": {what}, {jobs} processes save about {saved:.3g} s"
+    return "serial", f": {what}, too little for processes to pay"
 
 
 def _safe_in_threads(job: Job) -> bool:
     """Whether no function of the user's would be called by several threads at once.
 
-    An objective that says it is compiled is taken at its word.
+    An objective that calls itself compiled is trusted.
     """
-    if not job.objective.compiled:
-        return False
-    if not isinstance(job.shards, Partitioned) and not all(
-        shard.arrays or isinstance(shard, NoData) for shard in distinct(job.shards)
-    ):
-        return False
-    sampler = getattr(job.algorithm, "sampler", None)
-    return _ours(job.algorithm) and (sampler is None or _ours(sampler))
+    own = user_parts(job.objective, job.algorithm, job.shards)
+    return job.objective.compiled and not own.keys() - {"fun"}
 
 
-def _ours(part: object) -> bool:
-    return type(part).__module__.startswith("desopt.") and not isinstance(part, CustomSampler)
+def _seconds_of_a_round(job: Job, x0: FloatArray) -> float:
+    """Seconds of one worker's part of a round, from as few function values as it can do with.
 
-
-def _time_of_a_part(job: Job, x0: FloatArray) -> tuple[float, str]:
-    """Seconds of one worker's part of a round, and how that is known."""
-    iterations = getattr(job.algorithm, "iterations", None)
-    if iterations is not None:
-        seconds = job.time_of_a_value(x0)
-        return seconds * iterations, f"fun takes {seconds * 1e3:.3g} ms"
-    task = job.algorithm.plan(job.algorithm.init(x0))
-    began = time.perf_counter()
-    job.work(task, 0)
-    seconds = time.perf_counter() - began
-    return seconds, f"a worker takes {seconds * 1e3:.3g} ms a round"
+    Without a declared cost the whole part is timed. A quick one is timed again: the first call
+    may have loaded data or compiled something.
+    """
+    task, cost = job.algorithm.plan(job.algorithm.init(x0)), getattr(job.algorithm, "cost", None)
+    if cost is not None:
+        task = replace(task, limit=cost.least)
+    seconds = evaluations = 0.0
+    for _ in range(2):
+        if seconds < _QUICK:
+            began = time.perf_counter()
+            evaluations = job.work(task, 0).evaluations
+            seconds = time.perf_counter() - began
+    return seconds if cost is None else seconds * cost.most / max(1, evaluations)

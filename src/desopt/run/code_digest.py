@@ -1,13 +1,12 @@
-"""A digest of a function's code, so that a resumed run can say that it is not the one it was.
+"""Digests of the user's code, with which a resumed run notices that it has changed.
 
-What counts is what the code does: instructions, constants, names, nested functions, plain
-default values and closure variables, plain constants and functions of the same module that it
-uses. Files, lines, names of functions and docstrings do not count. Of an object that is called,
-its class counts. Values that change while a run goes on (lists, arrays, counters) are left out,
-since they say nothing of the code; so is all that cannot be looked into, as compiled functions
-beyond their name.
+A digest covers what the code does: instructions, constants, names, nested functions, plain
+default values and closure variables, and the plain constants and functions of the same module that
+it uses. It does not cover files, lines, function names and docstrings. A callable object counts by
+its class. Values that may change during a run (lists, arrays, counters) are left out, as is the
+inside of compiled functions.
 
-Instructions differ between minor versions of Python, so digests are compared within one only.
+Instructions differ between minor versions of Python: digests are comparable within one only.
 """
 
 from __future__ import annotations
@@ -32,20 +31,20 @@ _HAS_DOCSTRING = 0x4000000
 
 
 def code_digest(*functions: Any) -> str | None:
-    """16 hexadecimal digits, or None where nothing can be had of the code."""
+    """16 hexadecimal digits, or None if the code cannot be inspected."""
     try:
         found = [*map(_Walk(), functions)]
         return hashlib.blake2b(repr(found).encode(), digest_size=8).hexdigest()
-    except Exception:  # whatever an odd object does when it is looked at
+    except Exception:  # whatever an odd object does when it is inspected
         return None
 
 
 class _Walk:
-    """Turns code into nested tuples of numbers and texts; what was met before is a number."""
+    """Turns code into nested tuples of numbers and texts; repetitions become references."""
 
     def __init__(self) -> None:
         self._met: dict[int, int] = {}
-        self._kept: list[Any] = []  # so that no other object gets an id that is taken
+        self._kept: list[Any] = []  # so that no id is used again
 
     def __call__(self, thing: Any) -> Any:
         if id(thing) in self._met:
@@ -87,7 +86,7 @@ class _Walk:
         )
 
     def _values(self, values: Iterable[Any]) -> Any:
-        """Those that are plain, or code; of the others only that they are there."""
+        """Plain values and code in full, the others by their type."""
         return tuple(self._value(value) for value in values)
 
     def _value(self, value: Any) -> Any:
@@ -101,7 +100,7 @@ class _Walk:
         return type(value).__qualname__
 
     def _class(self, cls: type) -> Any:
-        """The functions of a class, and of those of its bases that belong to the same package."""
+        """The functions of a class and of its bases in the same package."""
         found: list[Any] = [cls.__qualname__]
         for base in cls.__mro__:
             if _package(base) != _package(cls) or _is_library(base):
@@ -112,7 +111,7 @@ class _Walk:
 
 
 def _functions(member: Any) -> Iterator[types.FunctionType]:
-    """The functions that a member of a class consists of."""
+    """The functions behind a member of a class."""
     if isinstance(member, staticmethod | classmethod):
         member = member.__func__
     if isinstance(member, property):
@@ -140,7 +139,7 @@ def _of_code(code: types.CodeType) -> Any:
 
 
 def _of_constant(value: Any) -> Any:
-    """A constant with its type: 1, 1.0 and True are three. Sets have no order."""
+    """A constant with its type: 1, 1.0 and True differ. Sets have no order."""
     if isinstance(value, types.CodeType):
         return _of_code(value)
     if isinstance(value, tuple):
@@ -151,7 +150,7 @@ def _of_constant(value: Any) -> Any:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether a value is a constant all the way down."""
+    """Whether a value is a constant, nested ones included."""
     if isinstance(value, tuple | frozenset) and type(value) in (tuple, frozenset):
         return all(map(_is_plain, value))
     return type(value) in _PLAIN
@@ -165,7 +164,7 @@ def _nested(code: types.CodeType) -> Iterator[types.CodeType]:
 
 
 def _names(codes: Iterable[types.CodeType], operations: tuple[str, ...]) -> set[str]:
-    """The names that these operations are applied to."""
+    """The operands of these operations."""
     instructions = (one for code in codes for one in dis.get_instructions(code))
     return {str(one.argval) for one in instructions if one.opname.startswith(operations)}
 
@@ -178,7 +177,7 @@ def _content(cell: Any) -> Any:
 
 
 def _owner(function: Any) -> str:
-    """The module of a compiled function, or the class of a method."""
+    """The module of a compiled function, or the class of a compiled method."""
     bound = getattr(function, "__self__", None)
     if bound is None or isinstance(bound, types.ModuleType):
         return str(getattr(function, "__module__", None))
@@ -190,12 +189,19 @@ def _package(cls: type) -> str:
 
 
 def _is_library(cls: type) -> bool:
-    """Whether versions speak for the code: Python's own and this package's."""
+    """Whether versions identify the code: Python's own and this package's."""
     return _package(cls) in ("builtins", "desopt", "abc", "typing", "functools", "collections")
 
 
 def user_code_of(objective: Any, algorithm: Any, shards: Any) -> dict[str, str]:
-    """The digests of what a run has from its user, by the name of the argument."""
+    """The digests of the user's own code in a run, by the name of the argument."""
+    parts = user_parts(objective, algorithm, shards)
+    found = {name: code_digest(*part) for name, part in parts.items()}
+    return {name: digest for name, digest in found.items() if digest is not None}
+
+
+def user_parts(objective: Any, algorithm: Any, shards: Any) -> dict[str, list[Any]]:
+    """The user's own functions and objects in a run, by the name of the argument."""
     sampler = getattr(algorithm, "sampler", None)
     own = {"fun": objective, "method": algorithm, "sampler": sampler}
     parts = {name: [part] for name, part in own.items() if not _is_library(type(part))}
@@ -207,5 +213,4 @@ def user_code_of(objective: Any, algorithm: Any, shards: Any) -> dict[str, str]:
         given = {id(f): f for f in (getattr(place, name, None) for place in places) if callable(f)}
         if given:
             parts[argument] = [*given.values()]
-    found = {name: code_digest(*part) for name, part in parts.items()}
-    return {name: digest for name, digest in found.items() if digest is not None}
+    return parts

@@ -1,4 +1,4 @@
-"""What a run reports: one row per round."""
+"""What a run reports: a row per round, and the result."""
 
 from __future__ import annotations
 
@@ -7,16 +7,19 @@ import json
 import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, overload
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 
+from desopt.contract.codec import digest_of
 from desopt.contract.types import FloatArray
 
-#: round: rounds done; the others are totals since the start of the run, but for ``loss``, the
-#: full objective at this point (NaN in rounds where it was not evaluated), and ``answers``, the
-#: workers that answered in this round. ``repeated`` counts workers' rounds that were computed
-#: again because a process or a machine died.
+#: ``round``: rounds done. ``loss``: the full objective at this point, NaN if not evaluated.
+#: ``answers``: workers that answered in this round. All others are totals since the start of the
+#: run; ``bytes_up`` and ``bytes_down`` are those of the wire's messages, ``repeated`` counts
+#: workers' rounds that were computed again after a process or a machine died.
 COLUMNS = (
     "round", "evaluations", "samples", "bytes_up", "bytes_down", "seconds", "loss", "nans",
     "answers", "repeated",
@@ -24,7 +27,7 @@ COLUMNS = (
 
 
 class Row(dict[str, Any]):
-    """One round as a dict; ``x`` is the point after it (read-only), for callbacks."""
+    """One round as a dict. The rows that callbacks get have ``x``, the point after the round."""
 
     x: FloatArray
 
@@ -79,8 +82,65 @@ class History(Sequence[Row]):
 
 
 def _blank(row: Row, empty: Any) -> dict[str, Any]:
-    """The row in the order of the columns; floats written so that they read back exactly."""
+    """The row in the order of the columns, with ``empty`` for NaN."""
     values = {name: row[name] for name in COLUMNS}
     return {
         name: empty if isinstance(v, float) and math.isnan(v) else v for name, v in values.items()
     }
+
+
+class Status(IntEnum):
+    """Why a run ended. Only the last one is not a success."""
+
+    ROUNDS = 0
+    TARGET = 1
+    PATIENCE = 2
+    EVALUATIONS = 3
+    SECONDS = 4
+    CALLBACK = 5
+    INTERRUPTED = 6
+
+
+class End(NamedTuple):
+    """The end of a run: why, as a number and in words."""
+
+    status: Status
+    message: str
+
+
+@dataclass
+class Result:
+    """The result of ``minimize``, with SciPy's names.
+
+    ``fun`` is the full objective at ``x`` (NaN with ``eval_every=0``), ``nfev`` the number of
+    values of the local functions that were computed, ``nit`` the number of rounds. ``best_fun``
+    is the least value of the objective in the history and at x0, ``best_x`` the first point that
+    has it; without any evaluation they are NaN and ``x``.
+    """
+
+    x: FloatArray = field(repr=False)
+    fun: float
+    nfev: int
+    nit: int
+    success: bool
+    status: int
+    message: str
+    engine: str
+    initial_fun: float
+    nan_count: int
+    history: History = field(repr=False)
+    best_x: FloatArray = field(repr=False)
+    best_fun: float
+
+    @property
+    def digest(self) -> str:
+        """Digest of the bits of ``x``, to compare runs by; as ``desopt replay --digest``."""
+        return digest_of(self.x)
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C during a run. ``result`` holds what was reached; the journal, if any, resumes."""
+
+    def __init__(self, result: Result) -> None:
+        super().__init__(result.message)
+        self.result = result

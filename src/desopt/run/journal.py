@@ -9,12 +9,12 @@ The state after round t is a pure function of the configuration, x0 and the answ
     digest  = blake2b-64 of the previous digest, the head and the payload
     kind    = H header (JSON) | S snapshot of the state | R round
 
-All numbers are little-endian. The digests form a chain, so a record cannot be changed, moved
-or left out unnoticed. A record is written by one ``write``; what a crash leaves is a prefix
-of it, the torn tail, which is dropped when the file is opened again.
+All numbers are little-endian. The digests form a chain, so that a changed, moved or missing
+record is noticed. A record is written by one ``write``; a crash leaves a prefix of it, the torn
+tail, which is dropped when the file is opened again.
 
-The digests find accidents. Whoever makes a file on purpose can compute them, so everything in
-it is checked before it is used, and whatever does not fit is a ``JournalError``.
+The digests detect accidents. A forger can compute them, so everything in a file is checked before
+it is used, and whatever does not fit is a ``JournalError``.
 """
 
 from __future__ import annotations
@@ -23,30 +23,36 @@ import contextlib
 import hashlib
 import json
 import os
-import re
-import secrets
-import stat
 import struct
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import numpy as np
-
-from desopt.contract.codec import digest_of, pack_state, state_parts, unpack_state
+from desopt.contract.codec import (
+    digest_of,
+    pack_entries,
+    pack_state,
+    state_parts,
+    unpack_entries,
+    unpack_state,
+)
 from desopt.contract.errors import JournalError
 from desopt.contract.streams import MAX_DIMENSION, SERVER
 from desopt.contract.types import Answer, FloatArray, State
 from desopt.run.history import Row
+from desopt.run.journal_file import (
+    cut,
+    lock,
+    new_file,
+    open_regular,
+    refusing,
+    remove_leftovers,
+    write_all,
+)
 from desopt.system.terminal import warn
-
-try:
-    import fcntl
-except ImportError:  # pragma: no cover - Windows
-    fcntl = None  # type: ignore[assignment]
 
 FORMAT_VERSION = 2
 MAGIC = b"desopt\x02\n"
@@ -59,52 +65,25 @@ _SYNC_SECONDS = 1.0
 #: The longest header.
 MAX_HEADER = 2**24
 
-#: Bytes that are searched at once for what follows a bad record, and the markers looked at.
+#: Bytes read at once in the search for records after a bad one, and the most markers examined.
 _CHUNK, _MARKERS = 2**20, 2**20
-
-#: What the reading of a malformed record ends in.
-_MALFORMED = (
-    ValueError, TypeError, KeyError, IndexError, AttributeError, ArithmeticError, AssertionError,
-    RecursionError, MemoryError, struct.error, zlib.error,
-)  # fmt: skip
-
-
-@contextlib.contextmanager
-def refusing(path: str | os.PathLike[str], what: str) -> Iterator[None]:
-    """Turn what malformed content leads to into a JournalError that names it."""
-    try:
-        yield
-    except JournalError:
-        raise
-    except _MALFORMED as error:
-        text = f"{error}"[:300] or type(error).__name__
-        raise JournalError(f"{path}: {what} cannot be used: {text}") from error
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A state as it is in the file: unpacked only when it is needed."""
+    """A state as stored in the file, unpacked on demand."""
 
     round: int
     payload: bytes
 
     def state(self, like: Any) -> Any:
         """The state, with the fields and sizes that ``like`` has."""
-        known = {f.name: getattr(like, f.name) for f in fields(like)}
-        sizes = {name: v.size for name, v in known.items() if isinstance(v, np.ndarray)}
-        meta, _ = state_parts(self.payload)
-        if meta["arrays"] != sizes or meta["plain"].keys() != known.keys() - sizes.keys():
-            raise ValueError(f"its fields or their sizes are not those of {type(like).__name__}")
-        values = unpack_state(self.payload)
-        wrong = [name for name, value in known.items() if not _similar(values[name], value)]
-        if wrong:
-            raise ValueError(f"{wrong[0]} has a value that it cannot have")
-        return type(like)(**values)
+        return unpack_state(self.payload, like)
 
 
 @dataclass
 class Contents:
-    """What a journal says. ``end`` is the offset behind the last whole record."""
+    """The contents of a journal. ``end`` is the offset after the last complete record."""
 
     header: dict[str, Any]
     snapshots: list[Snapshot] = field(default_factory=list)
@@ -116,7 +95,7 @@ class Contents:
 
 
 class Journal:
-    """An open journal that rounds are appended to."""
+    """An open journal, to append rounds to."""
 
     def __init__(self, file: BinaryIO, digest: bytes) -> None:
         self._file = file
@@ -127,21 +106,21 @@ class Journal:
     def create(cls, path: Path, header: Mapping[str, Any], state: State) -> Journal:
         """A new journal with its header and the state before round 0.
 
-        It appears under its name only when both are complete.
+        The file gets its name once both are written.
         """
-        _remove_leftovers(path)
+        remove_leftovers(path, MAGIC)
         head = _to_json(header)
         if len(head) > MAX_HEADER:
             raise JournalError(
                 f"{path}: settings of {len(head)} bytes; a journal keeps {MAX_HEADER}"
             )
-        file, fresh = _new_file(path)
+        file, fresh = new_file(path)
         try:
             data, digest = MAGIC, b""
             for kind, payload in ((b"H", head), (b"S", pack_state(state))):
                 record, digest = _seal(kind, payload, digest)
                 data += record
-            _write_all(file, data)
+            write_all(file, data)
             os.fsync(file.fileno())
             os.link(fresh, path)  # unlike a rename, never over another run's file
         except BaseException as error:
@@ -160,28 +139,28 @@ class Journal:
     def reopen(
         cls, path: Path, check: Callable[[dict[str, Any]], None] | None = None
     ) -> tuple[Journal, Contents]:
-        """Open a journal to go on; a torn tail is cut off, with a warning.
+        """Open a journal to continue it; a torn tail is cut off, with a warning.
 
-        ``check`` is given the header before anything else is read, and may refuse it.
+        ``check`` gets the header before anything else is read, and may refuse it.
         """
-        file = _open_regular(path, write=True)
+        file = open_regular(path, write=True)
         try:
-            _lock(file, path)
+            lock(file, path)
             contents = _read(file, path, check)
             file.seek(contents.end)
             if contents.torn:
-                _cut(file, contents.end)
+                cut(file, contents.end)
         except BaseException:
             file.close()
             raise
         return cls(file, contents.digest), contents
 
     def append(self, row: Row, answers: Sequence[Answer]) -> None:
-        """One round: its totals and the workers' answers."""
+        """Append a round: its totals and the workers' answers."""
         self._write(b"R", _pack_round(row, answers))
 
     def snapshot(self, state: State) -> None:
-        """The state itself, so that a replay can start here."""
+        """Append the state, for replays to start from."""
         self._write(b"S", pack_state(state))
 
     def close(self) -> None:
@@ -193,9 +172,9 @@ class Journal:
         record, digest = _seal(kind, payload, self._digest)
         end = self._file.tell()
         try:
-            _write_all(self._file, record)
+            write_all(self._file, record)
         except OSError:
-            _cut(self._file, end)
+            cut(self._file, end)
             raise
         self._digest = digest
         # A killed process loses nothing that was written; fsync is for a machine that fails.
@@ -205,8 +184,8 @@ class Journal:
 
 
 def read(path: str | os.PathLike[str]) -> Contents:
-    """Read and check a whole journal. Damage is an error, a torn tail only a warning."""
-    with _open_regular(path) as file:
+    """Read and check a journal. Damage is an error, a torn tail a warning."""
+    with open_regular(path) as file:
         return _read(file, path)
 
 
@@ -232,7 +211,7 @@ def _read(
                 check(contents.header)
             contents.end, contents.digest = end, digest
     if not contents.header or not contents.snapshots:
-        raise JournalError(f"{path} ends before its header is complete; delete it to start anew")
+        raise JournalError(f"{path} ends before its header is complete; delete it to start again")
     return contents
 
 
@@ -260,67 +239,11 @@ def _take(contents: Contents, kind: bytes, payload: bytes) -> None:
         raise ValueError(f"a record of kind {kind!r} does not belong here")
 
 
-def check_versions(path: Path, header: Mapping[str, Any], mine: Mapping[str, Any]) -> None:
-    """Refuse a journal whose bits this version could not repeat."""
-    with refusing(path, "its versions"):
-        _refuse_differences(path, "version", _STRICT, header["versions"], mine)
-
-
-def check_config(path: Path, header: Mapping[str, Any], mine: Mapping[str, Any]) -> None:
-    """Refuse to go on with another run's journal."""
-    with refusing(path, "its configuration"):
-        theirs, ours = flatten(header["config"]), flatten(mine)
-        names = sorted(theirs.keys() | ours.keys())
-        _refuse_differences(path, "configuration", names, theirs, ours)
-
-
-def other_code(
-    header: Mapping[str, Any], versions: Mapping[str, Any], mine: Mapping[str, str]
-) -> list[str]:
-    """The names of what has other code than when the journal was begun, as far as is known."""
-    theirs = header.get("code")
-    before, now = str(header["versions"].get("python")), str(versions["python"])
-    if not isinstance(theirs, dict) or before.split(".")[:2] != now.split(".")[:2]:
-        return []
-    names = sorted(theirs.keys() | mine.keys())
-    return [f"{name:.40}" for name in names if theirs.get(name) != mine.get(name)]
-
-
-#: Versions that decide bits.
-_STRICT = ("desopt", "format", "stream")
-
-
-def _refuse_differences(
-    path: Path, what: str, names: Sequence[str], theirs: Mapping[str, Any], ours: Mapping[str, Any]
-) -> None:
-    different = [
-        f"{name} is {theirs.get(name)!r:.200} in the journal and {ours.get(name)!r:.200} here"
-        for name in names
-        if theirs.get(name) != ours.get(name)
-    ]
-    if different:
-        raise JournalError(
-            f"{path} belongs to a run of another {what}: {'; '.join(different)}. "
-            "Use the same to go on with it, or give another file to start anew"
-        )
-
-
-def flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings as one level: {"method": {"seed": 1}} -> {"method.seed": 1}."""
-    flat: dict[str, Any] = {}
-    for key, item in value.items():
-        if isinstance(item, Mapping):
-            flat.update(flatten(item, f"{prefix}{key}."))
-        else:
-            flat[prefix + key] = item
-    return flat
-
-
 def digests(contents: Contents, x: FloatArray, rounds: int) -> dict[str, str]:
-    """Short names for what two runs of the same settings have in common, bit for bit.
+    """Digests to compare runs by, equal where the runs are equal bit for bit.
 
-    ``x`` is the point after ``rounds`` rounds; ``answers`` is for everything that the workers
-    said until then, ``losses`` for the rounds in which the objective was evaluated and its values.
+    Of ``x``, the point after ``rounds`` rounds; of all ``answers`` until then; and of ``losses``,
+    the values of the objective with their rounds.
     """
     answers, losses = hashlib.blake2b(digest_size=8), hashlib.blake2b(digest_size=8)
     for given in contents.answers[:rounds]:
@@ -338,7 +261,7 @@ def digests(contents: Contents, x: FloatArray, rounds: int) -> dict[str, str]:
 
 
 def _seal(kind: bytes, payload: bytes, previous: bytes) -> tuple[bytes, bytes]:
-    """A record, and its digest."""
+    """A record and its digest."""
     head = _head(kind, len(payload))
     digest = hashlib.blake2b(previous + head + payload, digest_size=_DIGEST).digest()
     return head + payload + digest, digest
@@ -350,7 +273,7 @@ def _head(kind: bytes, length: int) -> bytes:
 
 
 def _valid_head(head: bytes) -> int | None:
-    """The length that a whole and correct head announces."""
+    """The length of the payload, if this is a complete and correct head."""
     if len(head) < _HEAD.size:
         return None
     marker, kind, length, _ = _HEAD.unpack(head)
@@ -362,7 +285,7 @@ def _valid_head(head: bytes) -> int | None:
 def _records(
     file: BinaryIO, path: str | os.PathLike[str], contents: Contents
 ) -> Iterator[tuple[bytes, bytes, int, bytes]]:
-    """(kind, payload, end, digest) of every record up to the torn tail, if there is one."""
+    """(kind, payload, end, digest) of every record up to the end or the torn tail."""
     at, previous, size = len(MAGIC), b"", os.fstat(file.fileno()).st_size
     while at < size:
         head = file.read(_HEAD.size)
@@ -390,7 +313,7 @@ def _records(
 def _check_torn(
     file: BinaryIO, at: int, size: int, path: str | os.PathLike[str], rounds: int
 ) -> None:
-    """A bad record with a good one behind it, or more bytes than one has, is damage."""
+    """A bad record is damage if another one follows, or if it is longer than any record."""
     longest = _HEAD.size + 2**32 + _DIGEST
     if size - at > longest or _follows_a_head(file, at + 1):
         raise JournalError(
@@ -401,7 +324,7 @@ def _check_torn(
 
 
 def _follows_a_head(file: BinaryIO, at: int) -> bool:
-    """Whether there is the head of a record from here on, or more markers than chance makes."""
+    """Whether a record's head follows, or more markers than chance explains."""
     file.seek(at)
     kept, markers = b"", 0
     while chunk := file.read(_CHUNK):
@@ -420,13 +343,8 @@ def _follows_a_head(file: BinaryIO, at: int) -> bool:
 
 
 def _pack_round(row: Row, answers: Sequence[Answer]) -> bytes:
-    """Workers by the gap to the one before: a byte each where all or most of them answered."""
-    parts = [_ROUND.pack(*(row[name] for name in _ROUND_FIELDS), len(answers))]
-    expected = 0
-    for answer in answers:
-        parts += _varint(answer.worker - expected), _varint(len(answer.payload)), answer.payload
-        expected = answer.worker + 1
-    return b"".join(parts)
+    totals = _ROUND.pack(*(row[name] for name in _ROUND_FIELDS), len(answers))
+    return totals + pack_entries(answers)
 
 
 _ROUND_FIELDS = (
@@ -435,31 +353,19 @@ _ROUND_FIELDS = (
 )  # fmt: skip
 
 
-#: What grows from round to round, and the least that it cannot be.
+#: Totals, which grow from round to round, and their exclusive upper bounds.
 _TOTALS = dict.fromkeys(_ROUND_FIELDS[3:], 2**63) | {"repeated": 2**31}
 
 
 def _unpack_round(payload: bytes, workers: int) -> tuple[Row, list[Answer]]:
     *values, count = _ROUND.unpack_from(payload)
     row = Row(zip(_ROUND_FIELDS, values, strict=True), answers=count)
-    if any(row[name] >= most for name, most in _TOTALS.items()):  # there must be room for more
+    if any(row[name] >= most for name, most in _TOTALS.items()):
         raise ValueError("a count that no run has")
-    answers: list[Answer] = []
-    at, worker = _ROUND.size, -1
-    for _ in range(count):
-        gap, at = _read_varint(payload, at)
-        length, at = _read_varint(payload, at)
-        worker += gap + 1
-        if worker >= workers or at + length > len(payload):
-            raise ValueError(f"an answer of worker {worker} of {workers}, {length} bytes long")
-        answers.append(Answer(worker, payload[at : at + length]))
-        at += length
-    if at != len(payload):
-        raise ValueError(f"{len(payload) - at} bytes follow the last answer")
-    return row, answers
+    return row, unpack_entries(payload[_ROUND.size :], count, workers)
 
 
-#: What of the configuration is used by whoever only reads, and what it may be.
+#: Numbers of the configuration that readers use, and their ranges.
 _CONFIG = {"workers": (1, SERVER), "n": (1, MAX_DIMENSION), "batch_size": (1, 2**63)}
 
 
@@ -476,119 +382,5 @@ def _unpack_header(payload: bytes) -> dict[str, Any]:
     return header  # type: ignore[no-any-return]
 
 
-def _similar(found: Any, like: Any) -> bool:
-    """Whether a field may have this value, seen what it has elsewhere."""
-    if isinstance(like, float):
-        return isinstance(found, float) or (type(found) is int and abs(found) < 2**63)
-    return type(found) is type(like)
-
-
 def _to_json(value: Any) -> bytes:
     return json.dumps(value).encode()
-
-
-def _varint(number: int) -> bytes:
-    """7 bits a byte, lowest first; the top bit says that more follow."""
-    out = bytearray()
-    while number > 127:
-        out.append(number & 127 | 128)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
-
-
-def _read_varint(data: bytes, at: int) -> tuple[int, int]:
-    number = shift = 0
-    while True:
-        if shift > 63:
-            raise ValueError("a number of more than 64 bits")
-        byte = data[at]
-        number |= (byte & 127) << shift
-        at, shift = at + 1, shift + 7
-        if byte < 128:
-            return number, at
-
-
-def _cut(file: BinaryIO, end: int) -> None:
-    """Drop what is behind ``end`` and go on writing there."""
-    file.truncate(end)
-    file.seek(end)
-    os.fsync(file.fileno())
-
-
-def _write_all(file: BinaryIO, data: bytes) -> None:
-    left = memoryview(data)
-    while left:  # a full disk may take a part
-        left = left[file.write(left) :]
-
-
-def _open_regular(path: str | os.PathLike[str], *, write: bool = False) -> BinaryIO:
-    """The file, unbuffered; a pipe is not waited for, and a device not read."""
-    _check_regular(path, os.stat(path))
-    flags = os.O_RDWR if write else os.O_RDONLY
-    fd = os.open(path, flags | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
-    file = open(fd, "r+b", buffering=0) if write else open(fd, "rb", buffering=0)  # noqa: SIM115
-    try:
-        _check_regular(path, os.fstat(file.fileno()))  # of what was opened
-    except BaseException:
-        file.close()
-        raise
-    return file
-
-
-def _check_regular(path: str | os.PathLike[str], found: os.stat_result) -> None:
-    if not stat.S_ISREG(found.st_mode):
-        raise JournalError(
-            f"{path} is not a regular file; a journal cannot be a folder, a pipe or a device"
-        )
-
-
-def _new_file(path: Path) -> tuple[BinaryIO, Path]:
-    """A file beside the path that nobody else has, locked: its lock is the journal's from the
-    moment on in which it gets that name."""
-    while True:
-        fresh = path.with_name(f"{path.name}.{os.getpid()}-{secrets.token_hex(4)}.new")
-        file = open(fresh, "x+b", buffering=0)  # noqa: SIM115
-        try:
-            if fcntl is not None:
-                fcntl.flock(file, fcntl.LOCK_EX)
-            if fresh.exists():  # or it was taken for a leftover before it had a lock
-                return file, fresh
-        except BaseException:
-            file.close()
-            os.unlink(fresh)
-            raise
-        file.close()
-
-
-def _lock(file: BinaryIO, path: Path) -> None:
-    """Refuse a file that another process writes to."""
-    if fcntl is None:  # pragma: no cover - Windows
-        return
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise JournalError(
-            f"{path} is in use by another process; wait for it or give another file"
-        ) from None
-
-
-def _remove_leftovers(path: Path) -> None:
-    """Delete what ``create`` left behind for this path where its process was killed.
-
-    A process that lives holds the lock of its file.
-    """
-    if fcntl is None:  # pragma: no cover - Windows
-        return
-    ours = re.compile(re.escape(path.name) + r"\.\d+(-[0-9a-f]{8})?\.new")
-    for name in os.listdir(path.absolute().parent):
-        if not ours.fullmatch(name):
-            continue
-        with contextlib.suppress(OSError, JournalError):
-            found = path.with_name(name)
-            if found.is_symlink():
-                continue
-            with _open_regular(found) as file:
-                _lock(file, found)
-                if MAGIC.startswith(file.read(len(MAGIC))):
-                    os.unlink(found)

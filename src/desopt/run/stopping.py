@@ -1,114 +1,100 @@
-"""When a run evaluates, saves, reports and ends."""
+"""The rules that end a run before its last round, and the budget of function values."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from enum import IntEnum
+from collections.abc import Sequence
 from typing import Any
 
-from desopt.contract.payload import Cost
-from desopt.run.history import Row
+from desopt.contract.participation import asked
+from desopt.contract.types import Answer
+from desopt.engines import Job
+from desopt.run.history import End, Row, Status
+from desopt.run.observers.evaluation import Evaluation
+from desopt.run.observers.record import Record
 
-Callback = Callable[[Row], Any]
-
-#: By default, evaluating for the history may take this long, and this part of the search's time.
-FREE_SECONDS, EVALUATION_SHARE = 0.05, 1 / 20
-
-
-class Status(IntEnum):
-    """Why a run ended. All but the last are ends that were asked for."""
-
-    ROUNDS = 0
-    TARGET = 1
-    PATIENCE = 2
-    EVALUATIONS = 3
-    SECONDS = 4
-    CALLBACK = 5
-    INTERRUPTED = 6
+RULES = ("max_evaluations", "max_seconds", "target", "patience")
 
 
-@dataclass
 class Stopping:
-    """The rules besides the number of rounds; None switches a rule off."""
+    """An observer that ends the run by these rules; None switches a rule off.
 
-    max_evaluations: int | None = None
-    max_seconds: float | None = None
-    target: float | None = None
-    patience: int | None = None
-    _best: float = field(default=math.inf, repr=False)
-    _best_round: int = field(default=0, repr=False)
+    ``max_evaluations`` is never exceeded where the method declares its cost: the last round of
+    every worker gets an equal share of what is left.
+    """
 
-    @property
-    def looks_at_loss(self) -> bool:
-        return self.target is not None or self.patience is not None
+    def __init__(
+        self,
+        job: Job,
+        rounds: int,
+        evaluation: Evaluation,
+        *,
+        max_evaluations: int | None,
+        max_seconds: float | None,
+        target: float | None,
+        patience: int | None,
+    ) -> None:
+        self._rounds, self._evaluation = rounds, evaluation
+        self._workers = asked(job.workers, job.participation)
+        self._cost = getattr(job.algorithm, "cost", None)
+        self._max_evaluations, self._max_seconds = max_evaluations, max_seconds
+        self._target, self._patience = target, patience
+        self._best, self._best_round = math.inf, 0
 
-    def start(self, initial: float) -> None:
-        """The value that later ones must improve on."""
-        if initial < self._best:
-            self._best, self._best_round = initial, 0
+    def begin(self, record: Record) -> End | None:
+        ended = None
+        if record.initial < self._best:
+            self._best = record.initial
+        for row in record.history:
+            ended = self._check(row)
+        return ended or self._out_of_values(record.history[-1] if record.history else {})
 
-    def check(self, row: Row) -> tuple[Status, str] | None:
-        """Whether the run ends after this round, and why."""
-        if not math.isnan(row["loss"]) and (reason := self._by_loss(row["loss"], row["round"])):
-            return reason
-        if self.max_evaluations is not None and row["evaluations"] >= self.max_evaluations:
-            return Status.EVALUATIONS, f"max_evaluations {self.max_evaluations} spent"
-        if self.max_seconds is not None and row["seconds"] >= self.max_seconds:
-            return Status.SECONDS, f"max_seconds {self.max_seconds:g} spent"
+    def round(self, row: Row, state: Any, answers: Sequence[Answer]) -> End | None:
+        ended = self._check(row) or self._out_of_values(row)
+        if ended is not None:
+            self._evaluation.complete(row)
+        return ended
+
+    def end(self) -> None:
+        pass
+
+    def limit(self, round: int, spent: int) -> int | None:
+        """The values that each worker may compute in the round after ``round`` rounds.
+
+        None: as many as the method takes; 0: too few are left for a round.
+        """
+        if self._max_evaluations is None or self._cost is None or round >= self._rounds:
+            return None
+        each = max(0, self._max_evaluations - spent) // self._workers
+        if each >= self._cost.most:
+            return None
+        return each if each >= self._cost.least else 0
+
+    def _out_of_values(self, last: dict[str, Any]) -> End | None:
+        spent = int(last.get("evaluations", 0))
+        if self.limit(int(last.get("round", 0)), spent) != 0:
+            return None
+        left = (self._max_evaluations or 0) - spent
+        who = f"{self._workers} worker{'s' * (self._workers > 1)}"
+        rest = f" but for {left}, too few for a round of {who}" if left > 0 else ""
+        return End(Status.EVALUATIONS, f"max_evaluations {self._max_evaluations} spent{rest}")
+
+    def _check(self, row: Row) -> End | None:
+        """Whether the run ends after this round; rules on the loss need an evaluated row."""
+        if not math.isnan(row["loss"]) and (ended := self._by_loss(row["loss"], row["round"])):
+            return ended
+        if self._max_evaluations is not None and row["evaluations"] >= self._max_evaluations:
+            return End(Status.EVALUATIONS, f"max_evaluations {self._max_evaluations} spent")
+        if self._max_seconds is not None and row["seconds"] >= self._max_seconds:
+            return End(Status.SECONDS, f"max_seconds {self._max_seconds:g} spent")
         return None
 
-    def limit(self, spent: int, workers: int, cost: Cost | None) -> int | None:
-        """The values that each worker may compute in the next round.
-
-        None: as many as the method takes; 0: too few are left for a round. ``cost`` is the
-        algorithm's.
-        """
-        if self.max_evaluations is None or cost is None:
-            return None
-        each = max(0, self.max_evaluations - spent) // workers
-        if each >= cost.most:
-            return None
-        return each if each >= cost.least else 0
-
-    def out_of_values(self, spent: int, workers: int) -> tuple[Status, str]:
-        """The end of a run whose ``limit`` is 0."""
-        left = (self.max_evaluations or 0) - spent
-        who = f"{workers} worker{'s' * (workers > 1)}"
-        rest = f" but for {left}, too few for a round of {who}" if left > 0 else ""
-        return Status.EVALUATIONS, f"max_evaluations {self.max_evaluations} spent{rest}"
-
-    def _by_loss(self, loss: float, round: int) -> tuple[Status, str] | None:
-        """The rules on the objective; a round where it was not evaluated says nothing."""
+    def _by_loss(self, loss: float, round: int) -> End | None:
         if loss < self._best:
             self._best, self._best_round = loss, round
-        if self.target is not None and loss <= self.target:
-            return Status.TARGET, f"target {self.target:g} reached: {loss:g}"
-        if self.patience is not None and round - self._best_round >= self.patience:
-            return Status.PATIENCE, f"no improvement on {self._best:g} in {self.patience} rounds"
+        if self._target is not None and loss <= self._target:
+            return End(Status.TARGET, f"target {self._target:g} reached: {loss:g}")
+        if self._patience is not None and round - self._best_round >= self._patience:
+            message = f"no improvement on {self._best:g} in {self._patience} rounds"
+            return End(Status.PATIENCE, message)
         return None
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """What happens after which rounds."""
-
-    rounds: int
-    eval_every: int | None
-    snapshot_every: int
-    callbacks: tuple[Callback, ...]
-    stopping: Stopping
-
-    def evaluates(self, round: int, searching: float, evaluating: float, each: float) -> bool:
-        """Whether the full objective is due after this round.
-
-        By default at most some 100 times, and only while it takes little of the time; but
-        where a rule of stopping looks at it, by the number of rounds alone, so that the result
-        does not depend on the clock.
-        """
-        every = max(1, self.rounds // 100) if self.eval_every is None else self.eval_every
-        if every == 0 or round == self.rounds or round % every:
-            return every > 0 and round == self.rounds
-        by_count = self.eval_every is not None or self.stopping.looks_at_loss
-        return by_count or evaluating + each <= FREE_SECONDS + EVALUATION_SHARE * searching

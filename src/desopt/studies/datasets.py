@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 
 from desopt.contract.streams import STREAM_VERSION
-from desopt.data import KNOWN, find, load
+from desopt.data import CATALOGUE, find, load
 from desopt.data.twins import TWINS, VERSION
 
 
@@ -30,8 +30,8 @@ class Dimensions:
 @cache
 def dimensions(name: str, data_dir: str | None = None) -> Dimensions:
     """The published dimensions of a known set or a twin; a user's file is loaded."""
-    if name in KNOWN:
-        known = KNOWN[name]
+    if name in CATALOGUE:
+        known = CATALOGUE[name]
         return Dimensions(known.rows, known.n, known.nonzeros / known.rows)
     if name in TWINS:
         twin = TWINS[name]
@@ -53,9 +53,9 @@ def digest(name: str, data_dir: str | None = None) -> str:
     if name in TWINS:
         return _hex(f"{name} {TWINS[name]} {VERSION} {STREAM_VERSION}".encode())
     content = _content(find(name, data_dir).resolve())
-    if name not in KNOWN:
+    if name not in CATALOGUE:
         return content.hex()
-    known = KNOWN[name]
+    known = CATALOGUE[name]
     return _hex(content + f"{known.scaling} {known.above} {known.n}".encode())
 
 

@@ -9,8 +9,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from typing import TypeVar
 
-#: Libraries that take all cores unless a variable says how many; the first group looks at
-#: OMP_NUM_THREADS where its own is missing. PyTorch looks at OpenMP's and MKL's.
+#: Variables for libraries that use all cores by default. Those of the first group fall back on
+#: OMP_NUM_THREADS; PyTorch reads OpenMP's and MKL's.
 _LIKE_OPENMP = (
     "OPENBLAS_NUM_THREADS",
     "MKL_NUM_THREADS",
@@ -29,9 +29,9 @@ def cores() -> int:
 
 
 def thread_limits(processes: int) -> dict[str, str]:
-    """Variables that give each of so many processes its share of the cores.
+    """Environment variables that give each of these processes its share of the cores.
 
-    What the user's environment says already is left alone.
+    Variables set by the user are kept.
     """
     told = bool(os.environ.get("OMP_NUM_THREADS"))
     names = _OTHERS if told else _LIKE_OPENMP + _OTHERS
@@ -40,10 +40,10 @@ def thread_limits(processes: int) -> dict[str, str]:
 
 
 def in_chunks(work: Callable[[list[T]], list[R]], items: Iterable[T], size: int) -> Iterator[R]:
-    """The results of ``work`` on ``size`` items at a time, in the order of the items.
+    """The results of ``work`` on chunks of ``size`` items, in the order of the items.
 
-    On all cores where there is more than one chunk; a few chunks at a time, so that memory does
-    not depend on the number of items.
+    More than one chunk is spread over all cores, a few at a time, so memory does not depend on
+    the number of items.
     """
     left = iter(items)
     first = list(islice(left, size))

@@ -1,4 +1,4 @@
-"""What a person is told, where there may be no person: stderr that is closed, full or None."""
+"""Messages to a stderr that may be closed, full or None."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import warnings
 from contextlib import suppress
 from typing import TextIO, cast
 
-#: What None, a closed file and a full disk raise.
+#: Raised by None, a closed file and a full disk.
 _LOST = (AttributeError, ValueError, OSError)
 
 
 class Stderr:
-    """stderr, for a console; what cannot be written is dropped."""
+    """stderr for a console; text that cannot be written is dropped."""
 
     def __init__(self) -> None:
         self._stream = sys.stderr
@@ -39,10 +39,10 @@ def is_terminal(stream: TextIO | None) -> bool:
 
 
 def warn(message: str, category: type[Warning] = UserWarning, stacklevel: int = 1) -> None:
-    """``warnings.warn``; a warning that cannot be shown does not end the run."""
+    """``warnings.warn``, without an error if the warning cannot be shown."""
     try:
         warnings.warn(message, category, stacklevel + 1)
-    except Warning:  # the user wants them as errors
+    except Warning:  # warnings are errors, by the user's choice
         raise
     except (ValueError, OSError):  # stderr is closed
         pass

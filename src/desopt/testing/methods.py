@@ -147,7 +147,7 @@ def _check_state(claim: Claims, algorithm: Any, state: Any, round: int) -> None:
             "states are finite, whatever values the objective has and whatever workers send",
             f"After {round} rounds, {field.name} is {value!r:.100}",
         )
-    copy = algorithm.state_type(**unpack_state(pack_state(state)))
+    copy = unpack_state(pack_state(state), state)
     claim(
         state_bits(copy) == state_bits(state),
         "a state survives pack_state and unpack_state: fields are float64 vectors and plain values",

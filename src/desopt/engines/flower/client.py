@@ -1,8 +1,8 @@
-"""A node's side: a Flower ClientApp that works on data which only this node can read.
+"""A node's side: a Flower ClientApp with data that only this node can read.
 
 Flower may start a process for every message. What has to outlive it is in the node's own
 ``Context.state``: the run's description and the replica's state, both replaced by every message,
-so that the size is bounded. A node that lost them says so, and is brought back by replay.
+so their size is bounded. A node that lost them reports it, and is brought back by replay.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from flwr.clientapp import ClientApp
 from desopt.contract import checks as check
 from desopt.contract.types import Objective, Task
 from desopt.data import as_shards
-from desopt.engines import Job
+from desopt.engines.base import Job
 from desopt.engines.flower.records import NAME, Order, Report, pack, read_order
 from desopt.methods.samplers import Sampler, as_sampler
 from desopt.objectives import as_objective
@@ -44,7 +44,7 @@ def client_app(
         of them. ``node_config`` is what the node was started with; its ``partition-id`` is the
         number of the worker, 0 to M - 1.
     limits
-        The most that a server may ask of this node; whatever is beyond is refused.
+        The most that a server may ask of this node; anything beyond is refused.
     """
     fun = as_objective(objective, regularization, setup)
     draws = as_sampler(sampler)
@@ -96,7 +96,7 @@ class _Node:
         messages = []
         if order.total:
             total, rows = job.total(task.x, self.worker)
-            if math.isfinite(total):  # no other is a sum; the server goes on without
+            if math.isfinite(total):  # the server goes on without it
                 messages.append(replica.total(task, self.worker, total, rows))
         if order.work and self.worker in job.asked(task.round):
             limited = replace(task, limit=order.limit or None)

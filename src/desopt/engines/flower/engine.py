@@ -1,20 +1,18 @@
 """The engine of a federation: the workers are Flower's nodes.
 
 The loop over rounds, the journal and the stopping rules are ``minimize``'s own. Here are only
-the messages: a node has at most one at a time, and gets the next when it has answered, is found
-to be gone, or its message has expired. Where the loss is wanted, it is asked for together with
-the round's work, because a round trip costs seconds in Flower whatever is in it.
+the messages. A node has at most one at a time, and gets the next when it has answered, has left,
+or its message has expired. If the loss is due, it is requested together with the round's work,
+because a round trip takes seconds in Flower whatever is in it.
 
-A reply that does not bring what was asked for is a failure, whatever is wrong with it. A node
-that failed three times is left out of the round, so that none can keep the server busy.
+A reply without what was requested is a failure, whatever is wrong with it. A node that failed
+three times is left out of the round, so that none can keep the server busy.
 """
 
 from __future__ import annotations
 
-import logging
 import math
 import time
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -26,26 +24,21 @@ from desopt.contract import checks as check
 from desopt.contract.errors import EngineError, check_name
 from desopt.contract.types import Answer, Task
 from desopt.data import as_shards
-from desopt.engines import Job
-from desopt.engines.base import describe
+from desopt.engines.base import Job, describe
+from desopt.engines.flower.nodes import ATTEMPTS, Nodes, logger
 from desopt.engines.flower.records import Order, pack, read_report
 from desopt.protocol import wire
 from desopt.protocol.replica import Replica
 from desopt.protocol.server import Server
 from desopt.protocol.wire import Total
 
-logger = logging.getLogger("desopt.federate")
-
 #: Flower's code for a node that is gone.
 _GONE = 5
 
-#: How often a node may fail in a round before it is left out of it.
-_ATTEMPTS = 3
-
-#: Seconds that a message is valid where no deadline is shorter.
+#: Seconds that a message is valid unless a deadline is shorter.
 _VALID = 3600.0
 
-#: What a node's own words may take in our log, and in an error.
+#: Characters of a node's own words in our log, and in an error.
 _LOGGED, _SHOWN = 300, 2000
 
 LOSSES = ("mean", "median")
@@ -61,28 +54,28 @@ class _Sent(NamedTuple):
 
 
 class Federation:
-    """The engine; ``minimize(..., data, engine=Federation(grid))`` where a ServerApp has a grid.
+    """The engine; in a ServerApp, ``minimize(..., engine=Federation(grid))``.
 
     deadline
-        Seconds after which a round closes with the answers that are there (None: never).
+        Seconds after which a round closes with the answers that have come (None: never).
     min_answers
-        A round closes as soon as so many workers have answered (None: all that are asked).
+        The number of answers with which a round closes (None: all that are asked).
     min_nodes
-        A round begins when so many nodes are connected.
+        The number of connected nodes with which a round begins.
     nodes
-        The worker that each node is, by Flower's number of the node (None: as they say
-        themselves; those that say the same take turns).
+        The worker of each node, by Flower's number of the node (None: as they say themselves;
+        those that say the same take turns).
     loss
         "mean" of all rows of those who answered, or "median" of the nodes' own means, which a
         minority cannot move: for runs that end by target or patience. A median of no more than
-        half of the workers says nothing.
+        half of the workers is NaN.
     evaluation
-        Data of the server's own, as ``minimize`` takes them: then the loss is over these, and
-        no node is asked for it.
+        Data of the server's own, as ``minimize`` takes them: the loss is over these, and no node
+        is asked for it.
     poll
-        Seconds between two looks at what has come.
+        Seconds between two looks for replies.
     last
-        The number of rounds, after which no work is asked for along with the loss.
+        The number of rounds, after which no work is requested along with the loss.
     """
 
     name = "flower"
@@ -114,21 +107,19 @@ class Federation:
         self.poll = check.positive("poll", poll)
         self.last = math.inf if last is None else last
         self.server: Server | None = None
-        self._worker: dict[int, int] = {}  # by node: those that have joined this run
-        self._claims: dict[int, list[int]] = {}  # by worker: the nodes that say they are it
-        self._present: set[int] = set()
+
+    # --- what a run calls --------------------------------------------------------------------
+
+    def start(self, job: Job) -> None:
+        self._job = job
+        self.server = None
+        self._nodes = Nodes(job.workers, self.nodes)
         self._pending: dict[str, _Sent] = {}  # by message
-        self._failures: Counter[int] = Counter()  # by node, in this round
         self._without: set[int] = set()  # workers that have no total to give, in this round
         self._opened: float | None = None
         self._merged: list[Answer] = []
         self._limit: int | None = None
         self._counted = 0, 0
-
-    # --- what minimize calls -----------------------------------------------------------------
-
-    def start(self, job: Job) -> None:
-        self._job = job
         if self.evaluation is not None:
             shards = job.objective.prepare(as_shards(self.evaluation, 1, job.seed))
             self._own = replace(job, shards=shards)
@@ -140,7 +131,7 @@ class Federation:
         else:
             self.server.advance(state, self._merged)
         self._opened = None
-        self._failures.clear()
+        self._nodes.begin_round()
         self._without.clear()
 
     def round(self, task: Task) -> list[Answer]:
@@ -165,9 +156,7 @@ class Federation:
         return self._counted[0] - before[0], self._counted[1] - before[1]
 
     def close(self) -> None:
-        self._pending.clear()
-
-    # --- messages ----------------------------------------------------------------------------
+        self._pending = {}
 
     def _open(self, state: Any) -> None:
         job = self._job
@@ -182,25 +171,25 @@ class Federation:
     @property
     def _server(self) -> Server:
         if self.server is None:
-            raise EngineError("the federation has no state yet: minimize() calls start and follow")
+            raise EngineError("the federation has no state yet: call start and begin first")
         return self.server
 
     def _enough(self, found: Collection[int], wanted: Collection[int]) -> bool:
         return len(found) >= min(self.min_answers or len(wanted), len(wanted))
 
+    # --- messages to nodes -------------------------------------------------------------------
+
     def _exchange(self, complete: Callable[[], bool], *, total: bool) -> None:
         """Send and receive until it is complete or the round is over."""
         work = self._server.state.round < self.last and self._limit != 0
         while not complete():
-            nodes = set(self._grid.get_node_ids())
-            self._present = nodes
-            self._forget(self._worker.keys() - nodes)
-            if self._opened is None and len(nodes) >= self.min_nodes:
+            self._nodes.update(self._grid.get_node_ids())
+            if self._opened is None and len(self._nodes.present) >= self.min_nodes:
                 self._opened = time.monotonic()
             if self._left() <= 0:
                 return
             if self._opened is not None:
-                self._send(nodes, work, total)
+                self._send(self._nodes.present, work, total)
             self._receive()
             if not complete():
                 time.sleep(self.poll)
@@ -214,55 +203,47 @@ class Federation:
     def _send(self, nodes: Iterable[int], work: bool, total: bool) -> None:
         busy = {sent.node for sent in self._pending.values()}
         free = [n for n in sorted(nodes) if n not in busy and self._wanted(n, work, total)]
-        valid = min(self._left(), _VALID)
+        valid, round = min(self._left(), _VALID), self._server.state.round
         messages = [
             Message(pack(self._order(node, work, total)), node, "train", ttl=valid,
-                    group_id=str(self._server.state.round))
+                    group_id=str(round))
             for node in free
         ]  # fmt: skip
         if messages:
             ids = self._grid.push_messages(messages)
-            round = self._server.state.round
             sent = {id: _Sent(node, round, work, total) for id, node in zip(ids, free, strict=True)}
             self._pending.update({id: one for id, one in sent.items() if id is not None})
 
     def _wanted(self, node: int, work: bool, total: bool) -> bool:
         """Whether the node has something to say that is not known yet."""
-        if self._failures[node] >= _ATTEMPTS:
+        if self._nodes.left_out(node):
             return False
-        if node not in self._worker:
+        if node not in self._nodes.worker:
             return True
-        worker = self._worker[node]
-        return self._turn(worker) == node and self._owed(worker, work, total)
+        worker = self._nodes.worker[node]
+        return self._speaks(node, worker) and self._owed(worker, work, total)
+
+    def _speaks(self, node: int, worker: int) -> bool:
+        return self._nodes.speaker(worker, self._server.state.round) == node
 
     def _owed(self, worker: int, work: bool, total: bool) -> bool:
-        """Whether something that is wanted of the worker has not come."""
+        """Whether something requested of the worker has not come."""
         server = self._server
         if work and worker in server.asked and worker not in server.answers:
             return True
         return total and worker not in server.totals and worker not in self._without
 
-    def _turn(self, worker: int) -> int:
-        """The node that speaks for the worker in this round.
-
-        Nothing shows which of several that say they are this worker is right. They take turns,
-        so that none locks another out.
-        """
-        nodes = self._claims[worker]
-        able = [node for node in nodes if self._failures[node] < _ATTEMPTS] or nodes
-        round: int = self._server.state.round
-        return able[round % len(able)]
-
     def _order(self, node: int, work: bool, total: bool) -> Order:
-        server = self._server
-        if node in self._worker:
-            return Order(server.message_for(node), b"", work, total, self._limit or 0)
-        server.admit(node, ())  # which worker it is, it says in its answer
+        server, limit = self._server, self._limit or 0
+        if node in self._nodes.worker:
+            return Order(server.message_for(node), b"", work, total, limit)
+        server.admit(node, ())  # its answer says which worker it is
         server.receive(node, self._newcomer)  # it will stand where the description puts it
         server.bytes_up -= len(self._newcomer)
         server.bytes_down += len(self._description)
-        description, limit = self._description, self._limit or 0
-        return Order(server.message_for(node), description, work, total, limit)
+        return Order(server.message_for(node), self._description, work, total, limit)
+
+    # --- their replies -----------------------------------------------------------------------
 
     def _receive(self) -> None:
         if not self._pending:
@@ -277,90 +258,65 @@ class Federation:
                 self._read(sent, reply)
 
     def _failed(self, node: int, error: Error) -> None:
-        """A node that is gone joins anew when it comes back; an app that fails is tried again."""
+        """A node that is gone joins anew when it returns; an app that fails is tried again."""
         said = _printable(error.reason or "")
         logger.warning("node %d: error %d, %s", node, error.code, _line(said))
         if error.code == _GONE:
-            self._forget([node])
+            self._nodes.forget([node])
         self._strike(node, said[-_SHOWN:])
 
     def _strike(self, node: int, why: str, failures: int = 1) -> None:
         """Count a failure; after the last one the round goes on without the node, if it can."""
-        self._failures[node] += failures
-        if self._failures[node] < _ATTEMPTS:
+        if not self._nodes.count_failure(node, failures):
             return
-        round, worker = self._server.state.round, self._worker.get(node)
+        round, worker = self._server.state.round, self._nodes.worker.get(node)
         logger.warning("node %d is left out of round %d: %s", node, round, _line(why))
-        if worker is not None and self._turn(worker) == node:
+        if worker is not None and self._speaks(node, worker):
             self._without.add(worker)
             if not self._owed(worker, round < self.last, total=False):
                 return
-        able = [each for each in self._present if self._failures[each] < _ATTEMPTS]
-        may_answer = {self._worker.get(each, -1 - each) for each in able}  # new ones by their node
         patient = self.deadline is not None or self.min_answers is not None
-        if not patient and len(may_answer) < self._server.workers:
+        if not patient and not self._nodes.can_all_answer():
             raise EngineError(
-                f"the ClientApp of node {node} failed {_ATTEMPTS} times in round {round}, and "
+                f"the ClientApp of node {node} failed {ATTEMPTS} times in round {round}, and "
                 f"without deadline or min_answers the round cannot close: {why}"
             )
 
     def _read(self, sent: _Sent, reply: Message) -> None:
-        node, server = sent.node, self._server
+        node = sent.node
         try:
             report = read_report(reply.content)
-            self._check_worker(node, report.worker)
+            self._nodes.check(node, report.worker)
         except ValueError as error:
-            self._strike(node, str(error), _ATTEMPTS)
+            self._strike(node, str(error), ATTEMPTS)
             return
-        worker = report.worker
         if not report.messages:
-            self._forget([node])
-            self._strike(node, f"worker {worker} says that it knows of no run")
+            self._nodes.forget([node])
+            self._strike(node, f"worker {report.worker} says that it knows of no run")
             return
-        if node not in self._worker:
-            self._join(node, worker)
-        if self._turn(worker) != node:
-            return
+        if node not in self._nodes.worker:
+            self._nodes.join(node, report.worker)
+            self._server.admit(node, [report.worker])
+        if self._speaks(node, report.worker):
+            self._take(sent, report.worker, report.messages)
+
+    def _take(self, sent: _Sent, worker: int, messages: Iterable[bytes]) -> None:
+        """Hand the messages of a worker's speaker to the server; what is missing is a failure."""
+        server = self._server
         refusals = server.refused.total()
-        for message in report.messages:
-            server.receive(node, message)
+        for message in messages:
+            server.receive(sent.node, message)
         if sent.round != server.state.round:
             return  # too late for a round that is over; the next message comes in time
-        if sent.total and worker not in server.totals and server.in_step(node):
-            self._without.add(worker)  # it is where we are, and has no sum, or none that is one
+        if sent.total and worker not in server.totals and server.in_step(sent.node):
+            self._without.add(worker)  # it has this state, and no finite sum
         if self._owed(worker, sent.work, sent.total):
             refused = f": {server.refusal}" if server.refused.total() > refusals else ""
-            self._strike(node, f"worker {worker} did not say what it was asked for{refused}")
-
-    def _check_worker(self, node: int, worker: int) -> None:
-        """A node is one worker, and stays it."""
-        if not 0 <= worker < self._server.workers:
-            raise ValueError(f"it says that it is worker {worker} of {self._server.workers}")
-        if self._worker.get(node, worker) != worker:
-            raise ValueError(f"it was worker {self._worker[node]} and now says {worker}")
-        if self.nodes is not None and self.nodes.get(node) != worker:
-            raise ValueError(f"it says that it is worker {worker}, but nodes= has not said so")
-
-    def _join(self, node: int, worker: int) -> None:
-        nodes = self._claims.setdefault(worker, [])
-        self._worker[node] = worker
-        nodes.append(node)
-        self._server.admit(node, [worker])
-        if len(nodes) > 1:
-            logger.warning(
-                "nodes %s say that they are worker %d and take turns: give each a partition-id of "
-                "its own, or say with nodes= who is who", nodes, worker
-            )  # fmt: skip
-
-    def _forget(self, nodes: Iterable[int]) -> None:
-        """They are not there, or no longer know the run."""
-        for node in list(nodes):
-            if node in self._worker:
-                self._claims[self._worker.pop(node)].remove(node)
+            self._strike(sent.node, f"worker {worker} did not say what it was asked for{refused}")
 
 
 def _printable(text: str) -> str:
-    """A stranger's words, without what would move the cursor of who reads them."""
+    """A stranger's words, without characters that move a terminal's cursor."""
     return "".join(c if c.isprintable() or c == "\n" else " " for c in text)
 
 
@@ -369,7 +325,7 @@ def _line(text: str) -> str:
 
 
 def _median(totals: Sequence[Total], workers: int) -> float:
-    """The middle of the workers' own means; NaN where half of them or more are missing."""
+    """The median of the workers' own means; NaN if half of them or more are missing."""
     means = sorted(one.total / one.rows for one in totals)
     if 2 * len(means) <= workers:
         return math.nan

@@ -15,10 +15,10 @@ NAME = "desopt"
 
 @dataclass(frozen=True)
 class Order:
-    """To a node: where to go, and what is wanted there.
+    """To a node: a message that brings it to the round, and what to send back.
 
-    ``description`` is for a node that is new to the run; the others know it. ``limit`` is the
-    task's, 0 where it has none.
+    ``description`` is for a node that is new to the run, else empty. ``limit`` is the task's, 0
+    if it has none.
     """
 
     message: bytes
@@ -33,7 +33,7 @@ _ORDER = {"message": bytes, "description": bytes, "work": bool, "total": bool, "
 
 @dataclass(frozen=True)
 class Report:
-    """From a node: the worker it is, and what it says. Nothing said: it knows of no run."""
+    """From a node: its worker and its messages. No messages: it knows of no run."""
 
     worker: int
     messages: tuple[bytes, ...] = ()
@@ -46,10 +46,13 @@ def pack(values: Order | Report) -> RecordDict:
 
 
 def read_order(content: RecordDict) -> Order:
-    """What the server wants, refused where it has not the form of an order."""
+    """The server's order; anything else is refused."""
     record: Any = content.get(NAME)
     if not isinstance(record, ConfigRecord) or record.keys() != _ORDER.keys():
-        raise WireError(Reason.LENGTH, "not a desopt order: is the ServerApp made by desopt?")
+        raise WireError(
+            Reason.LENGTH,
+            "not a desopt order: is the ServerApp made by desopt.federate.server_app?",
+        )
     values: dict[str, Any] = dict(record.items())
     if any(type(values[name]) is not kind for name, kind in _ORDER.items()):
         kinds = {name: type(value).__name__ for name, value in values.items()}
@@ -60,10 +63,12 @@ def read_order(content: RecordDict) -> Order:
 
 
 def read_report(content: RecordDict) -> Report:
-    """What a node says, refused where it has not the form of a report."""
+    """A node's report; anything else is refused."""
     record: Any = content.get(NAME)
     if not isinstance(record, ConfigRecord) or record.keys() != {"worker", "messages"}:
-        raise ValueError("not a desopt report: is the ClientApp made by desopt.client_app?")
+        raise ValueError(
+            "not a desopt report: is the ClientApp made by desopt.federate.client_app?"
+        )
     worker: Any = record["worker"]
     messages: Any = record["messages"]
     if type(worker) is not int or not isinstance(messages, list):

@@ -9,15 +9,15 @@ from dataclasses import replace
 
 from desopt.contract.types import FloatArray, Task
 from desopt.engines.base import Job
-from desopt.engines.processes import channel, messages
+from desopt.engines.processes import messages
 from desopt.engines.processes.memory import attach, shared_floats
 
 
 def main(connection: int, job_fd: int, buffer_fd: int) -> None:
-    """Serve requests until the engine hangs up; then, or when fun calls sys.exit, end at once.
+    """Serve requests until the engine hangs up; then, or when fun calls sys.exit, exit at once.
 
-    The connection is a bare number: it is open until the process is dead, so that the engine
-    does not see it closed before it can be told the exit code.
+    The connection is a bare number: it stays open until the process is dead, so that the engine
+    does not see it closed before the exit code is known.
     """
     code = 0
     try:
@@ -39,18 +39,18 @@ def _serve_all(connection: int, job_fd: int, buffer_fd: int) -> None:
         slots = job.workers if job.handover else 0
         buffer = shared_floats(buffer_fd, (1 + slots, job.n))
     except Exception as error:
-        channel.write(connection, messages.pack_error(error))
+        messages.write(connection, messages.pack_error(error))
         return
-    channel.write(connection, messages.READY)
+    messages.write(connection, messages.READY)
     x = buffer[0]
     x.flags.writeable = False
     while True:
-        request = channel.read(connection)
+        request = messages.read(connection)
         try:
             reply = _serve(job, request, x, buffer[1:])
         except Exception as error:
             reply = messages.pack_error(error)
-        channel.write(connection, reply)
+        messages.write(connection, reply)
 
 
 def _serve(job: Job, request: bytes, x: FloatArray, points: FloatArray) -> bytes:

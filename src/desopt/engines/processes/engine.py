@@ -3,8 +3,8 @@
 The processes are spawned, not forked, and do not import the user's script again: functions
 travel by cloudpickle, so that those of a notebook work too, and no ``__main__`` guard is
 needed. Data are in shared memory once. A process that dies or hangs is replaced, and its work
-done again: same inputs, same bits. Each has a watcher, so that nothing that it starts
-outlives it or this process.
+repeated: same inputs, same bits. Each has a watcher, so that nothing it starts outlives it or
+this process.
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from desopt.contract.errors import EngineError
+from desopt.contract.payload import layout_of
 from desopt.contract.types import Answer, Task
-from desopt.engines.base import InMemory, Job
+from desopt.engines.base import Job
 from desopt.engines.processes import messages
-from desopt.engines.processes.channel import Channel
 from desopt.engines.processes.memory import anonymous_file, share, shared_floats
+from desopt.engines.processes.messages import Channel
 from desopt.engines.processes.watched import Watched, python, socket_pair
+from desopt.engines.serial import InMemory
 from desopt.system.parallel import cores, thread_limits
 from desopt.system.terminal import warn
 
@@ -42,16 +44,16 @@ class _Process:
     worker: int | None = None
 
     def receive(self) -> tuple[list[bytes], bool]:
-        """What has come, and whether nothing more will: it has ended, or hung up."""
-        ended = self.watched.ended  # first: what it said before is there then
+        """The messages that have come, and whether the process has ended or hung up."""
+        ended = self.watched.ended  # before receive: its last messages are there then
         return self.channel.receive(), ended or self.channel.closed
 
 
 class Processes(InMemory):
     """``jobs`` processes (default: one per core).
 
-    ``timeout``: seconds that one worker's part of a round may take before its process counts
-    as hung. ``attempts``: how often a worker's part is tried before the run stops.
+    ``timeout``: seconds for one worker's part of a round, after which its process counts as
+    hung. ``attempts``: how often a part is tried before the run stops.
     """
 
     name = "processes"
@@ -84,9 +86,10 @@ class Processes(InMemory):
         self._traffic.count(self._state)
         self._buffer[0] = task.x
         answers: dict[int, Answer] = {}
+        layout = layout_of(self._job.algorithm)
 
         def keep(message: bytes) -> None:
-            answer, has_point = messages.unpack_answer(message)
+            answer, has_point = messages.unpack_answer(message, self._job.workers, layout)
             point = self._buffer[1 + answer.worker] if has_point else None
             answers[answer.worker] = replace(answer, point=point)
 
@@ -117,9 +120,9 @@ class Processes(InMemory):
             os.close(self._fds.pop())
 
     def _serve(self, requests: dict[int, bytes], keep: Callable[[int, bytes], None]) -> int:
-        """Give out the requests, one per process at a time, until all have a reply.
+        """Send the requests, one per process at a time, until all have a reply.
 
-        Returns how many were given out again.
+        Returns the number of requests that were sent again.
         """
         waiting = deque(requests)
         failures = dict.fromkeys(requests, 0)
@@ -177,7 +180,7 @@ class Processes(InMemory):
     def _replace(
         self, process: _Process, how: str, waiting: deque[int], failures: dict[int, int]
     ) -> None:
-        """Put a new process in the place of one that died or hangs; its work is done again."""
+        """Replace a process that died or hangs; its work is done again."""
         code = self._end(process)
         exit_text = f"signal {-code}" if code < 0 else f"exit code {code}"
         reason = how if how != "died" else f"died ({exit_text})"
@@ -240,7 +243,7 @@ class Processes(InMemory):
 
 @contextmanager
 def _resources() -> Iterator[None]:
-    """Say what may be missing where the system refuses a process, a file or memory."""
+    """Explain an error of the system that refuses a process, a file or memory."""
     try:
         yield
     except OSError as error:

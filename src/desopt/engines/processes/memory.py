@@ -1,8 +1,7 @@
-"""Large arrays on their way to other processes: apart from the code, and in memory once.
+"""Large arrays for other processes: apart from the code, and in memory once.
 
-Memory that several processes see is in anonymous files, gone when the last process is: nothing
-has a name in a file system, so a ``kill -9`` leaves nothing behind, and the size of /dev/shm
-does not matter.
+Shared memory is in anonymous files, which vanish with the last process. Nothing has a name in a
+file system, so ``kill -9`` leaves nothing behind, and the size of /dev/shm does not matter.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ from desopt.engines.processes.watched import above_terminal
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
-#: Arrays from this size on are shared instead of copied into every process.
+#: Arrays of at least this many bytes are shared instead of copied into every process.
 SHARE_FROM = 1 << 14
 _ALIGN = 64
 _LENGTH = struct.Struct("<Q")
 
 
 def anonymous_file(size: int) -> int:
-    """A file descriptor for ``size`` bytes that has no name."""
+    """The descriptor of a nameless file of ``size`` bytes."""
     with _nameless() as file:
         fd = above_terminal(file.fileno())
     os.ftruncate(fd, max(size, 1))
@@ -41,12 +40,12 @@ def anonymous_file(size: int) -> int:
 def _nameless() -> Any:
     try:
         return os.fdopen(os.memfd_create("desopt"), "wb")
-    except (AttributeError, OSError):  # there is no such call here, or it is not allowed
+    except (AttributeError, OSError):  # not available, or not allowed
         return tempfile.TemporaryFile()
 
 
 def shared_floats(fd: int, shape: tuple[int, ...]) -> FloatArray:
-    """The file as an array that every process reads and writes."""
+    """The file as an array that all processes read and write."""
     return np.frombuffer(mmap.mmap(fd, 0), np.float64, int(np.prod(shape))).reshape(shape)
 
 
@@ -79,7 +78,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def separate(value: Any) -> tuple[bytes, list[Array]]:
-    """Bytes for a process of our own, and the large arrays, each of them once."""
+    """The value as bytes for a process of our own, and its large arrays, each once."""
     file = io.BytesIO()
     pickler = _Pickler(file)
     pickler.dump(value)
@@ -92,7 +91,7 @@ def join(message: bytes, arrays: Sequence[Array]) -> Any:
 
 
 def share(value: Any) -> int:
-    """A file for processes of our own: the large arrays, and a message that tells the rest."""
+    """A file for processes of our own: the large arrays, and the rest as a message."""
     message, arrays = separate(value)
     places, end = [], _LENGTH.size
     for array in arrays:
@@ -108,13 +107,13 @@ def share(value: Any) -> int:
         for array, (offset, _, _, order) in zip(arrays, places, strict=True):
             target = np.frombuffer(memory, array.dtype, array.size, offset)
             target[:] = array.reshape(-1, order=order)  # type: ignore[call-overload]
-            del target  # the map cannot be closed while an array looks into it
+            del target  # a map cannot be closed while an array uses it
     return fd
 
 
 def attach(fd: int) -> Any:
     """The other side of ``share``."""
-    # Private: pages are shared until a process writes to them, and then only its own.
+    # Private: a page is shared until a process writes to it, which copies it.
     memory = mmap.mmap(fd, 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
     message, places = pickle.loads(memory[-_LENGTH.unpack_from(memory)[0] :])
     arrays = [

@@ -1,21 +1,37 @@
-"""The few bytes that pass between an engine and its processes. No pickle."""
+"""Messages between an engine and its processes: what they say, and how they travel.
+
+No pickle: a request is a few numbers, a reply an answer as in ``contract.codec``, a sum or an
+error as JSON. On a socket, each follows its length. The engine never waits for one process while
+it sends or receives: one that was stopped in the middle of a message would block it for ever. A
+process has nobody else to talk to, and waits.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import socket
 import struct
 from collections.abc import Iterable, Iterator
 
+from desopt.contract import codec
 from desopt.contract.errors import ObjectiveError
+from desopt.contract.payload import Layout
 from desopt.contract.types import Answer
 
 WORK, TOTAL = b"W", b"T"
-READY, ANSWER, SUM, ERROR = b"r", b"a", b"s", b"e"
+#: POINT is an ANSWER whose final point is in shared memory.
+READY, ANSWER, POINT, SUM, ERROR = b"r", b"a", b"p", b"s", b"e"
 
-_REQUEST = struct.Struct("<cQIQ")
-_ANSWER = struct.Struct("<cIQQQ?")
-_SUM = struct.Struct("<cdQ")
-_LENGTH = struct.Struct("<I")
+_REQUEST = struct.Struct("<cQIQ")  # kind round worker limit
+_SUM = struct.Struct("<cdQ")  # kind total rows
+_LENGTH = struct.Struct("<Q")
+
+#: Where an error of the user's function occurred.
+_PLACES = ("worker", "round", "iteration")
+
+
+# --- what they say ---------------------------------------------------------------------------
 
 
 def pack_request(
@@ -25,11 +41,13 @@ def pack_request(
     scalars: tuple[float, ...] = (),
     limit: int | None = None,
 ) -> bytes:
+    """A task for one worker; x is in shared memory."""
     head = _REQUEST.pack(kind, round, worker, limit or 0)
     return head + struct.pack(f"<{len(scalars)}d", *scalars)
 
 
 def unpack_request(message: bytes) -> tuple[bytes, int, int, tuple[float, ...], int | None]:
+    """Kind, round, worker, scalars and limit."""
     kind, round, worker, limit = _REQUEST.unpack_from(message)
     tail = message[_REQUEST.size :]
     return kind, round, worker, struct.unpack(f"<{len(tail) // 8}d", tail), limit or None
@@ -37,39 +55,27 @@ def unpack_request(message: bytes) -> tuple[bytes, int, int, tuple[float, ...], 
 
 def pack_answer(answer: Answer) -> bytes:
     """All but the point, which is left in shared memory."""
-    numbers = answer.evaluations, answer.samples, answer.nans
-    return _ANSWER.pack(ANSWER, answer.worker, *numbers, answer.point is not None) + answer.payload
+    return (ANSWER if answer.point is None else POINT) + codec.pack_answer(answer)
 
 
-def unpack_answer(message: bytes) -> tuple[Answer, bool]:
+def unpack_answer(message: bytes, workers: int, layout: Layout) -> tuple[Answer, bool]:
     """The answer, and whether its point is in shared memory."""
-    _, worker, evaluations, samples, nans, has_point = _ANSWER.unpack_from(message)
-    return Answer(worker, message[_ANSWER.size :], evaluations, samples, nans), has_point
+    return codec.unpack_answer(message[1:], workers, layout), message[:1] == POINT
 
 
 def pack_sum(total: float, rows: int) -> bytes:
+    """The sum of F over a worker's data."""
     return _SUM.pack(SUM, total, rows)
 
 
 def unpack_sum(message: bytes) -> tuple[float, int]:
+    """The sum, and the number of rows."""
     _, total, rows = _SUM.unpack(message)
     return total, rows
 
 
-def pack_list(messages: Iterable[bytes]) -> bytes:
-    """Several messages as one."""
-    return b"".join(_LENGTH.pack(len(message)) + message for message in messages)
-
-
-def unpack_list(data: bytes) -> Iterator[bytes]:
-    at = 0
-    while at < len(data):
-        begin = at + _LENGTH.size
-        at = begin + _LENGTH.unpack_from(data, at)[0]
-        yield data[begin:at]
-
-
 def pack_error(error: Exception) -> bytes:
+    """An exception without its objects."""
     if isinstance(error, ObjectiveError):
         fields = {name: getattr(error, name) for name in _PLACES}
         text = [error.what, error.error, error.traceback]
@@ -94,4 +100,95 @@ def unpack_error(message: bytes) -> Exception:
     return RuntimeError(f"{name}: {description}")
 
 
-_PLACES = ("worker", "round", "iteration")
+# --- how they travel -------------------------------------------------------------------------
+
+
+def pack_list(messages: Iterable[bytes]) -> bytes:
+    """Several messages as one."""
+    return b"".join(_LENGTH.pack(len(message)) + message for message in messages)
+
+
+def unpack_list(data: bytes | memoryview) -> Iterator[bytes]:
+    """The messages of ``pack_list``; what follows the last whole one is ignored."""
+    at = 0
+    while len(data) - at >= _LENGTH.size:
+        begin = at + _LENGTH.size
+        at = begin + _LENGTH.unpack_from(data, at)[0]
+        if at > len(data):
+            return
+        yield bytes(data[begin:at])
+
+
+class Channel:
+    """The engine's end of a socket."""
+
+    def __init__(self, end: socket.socket) -> None:
+        end.setblocking(False)
+        self._socket = end
+        self._sent = bytearray()
+        self._received = bytearray()
+        self.closed = False
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def send(self, message: bytes) -> None:
+        """Send what the socket takes; ``flush`` continues with the rest, if there is ``more``."""
+        self._sent += pack_list([message])
+        self.flush()
+
+    @property
+    def more(self) -> bool:
+        """Whether something is still to be sent."""
+        return bool(self._sent)
+
+    def flush(self) -> None:
+        try:
+            while self._sent:
+                del self._sent[: self._socket.send(self._sent)]
+        except BlockingIOError:
+            pass
+        except OSError:  # the process is gone, which the next receive notices
+            self._sent.clear()
+
+    def receive(self) -> list[bytes]:
+        """The messages that are complete; ``closed`` says whether no more will come."""
+        try:
+            while not self.closed:
+                data = self._socket.recv(1 << 18)
+                self._received += data
+                self.closed = not data
+        except BlockingIOError:
+            pass
+        except OSError:
+            self.closed = True
+        with memoryview(self._received) as received:
+            messages = [*unpack_list(received)]
+        del self._received[: sum(_LENGTH.size + len(message) for message in messages)]
+        return messages
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+def write(fd: int, message: bytes) -> None:
+    """Send a message, from the process's end."""
+    left = memoryview(pack_list([message]))
+    while left:
+        left = left[os.write(fd, left) :]
+
+
+def read(fd: int) -> bytes:
+    """The next message, at the process's end; EOFError or OSError if the engine is gone."""
+    return _exactly(fd, _LENGTH.unpack(_exactly(fd, _LENGTH.size))[0])
+
+
+def _exactly(fd: int, size: int) -> bytes:
+    parts = []
+    while size:
+        part = os.read(fd, size)
+        if not part:
+            raise EOFError
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)

@@ -1,6 +1,6 @@
-"""A process of which nothing is left when it ends, or when this one does.
+"""A process that leaves nothing behind when it ends, or when this one does.
 
-Seen from the side that starts it; ``watcher`` is the program in between.
+This is the side that starts it; ``watcher`` is the program in between.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from typing import Any
 from desopt.contract.errors import EngineError
 from desopt.engines.processes import watcher
 
-#: Seconds for a watcher to end its family and say so; it gives up before.
+#: Seconds for a watcher to end all its processes and report; its own limit is shorter.
 _LIMIT = 30.0
 
 
 class Watched:
     """The command in a process of its own, with ``fds`` open there.
 
-    ``fileno`` is readable when there is news; ``ended`` then says whether it has ended, and
-    ``wait`` with which exit code.
+    ``fileno`` is readable when something happened; ``ended`` says whether it has ended, and
+    ``wait`` gives the exit code.
     """
 
     def __init__(self, command: Sequence[str], fds: Sequence[int] = (), **options: Any) -> None:
@@ -48,7 +48,7 @@ class Watched:
                     start_new_session=True,  # Ctrl-C is for this process alone
                     **options,
                 )  # fmt: skip
-        except BaseException:  # Ctrl-C may come when the process is there already: it ends
+        except BaseException:  # also Ctrl-C after the process has started: it ends
             self._control.close()
             raise
         self._control.setblocking(False)
@@ -58,25 +58,25 @@ class Watched:
 
     @property
     def pid(self) -> int:
-        """Of the command, as soon as its watcher has said so; of the watcher until then."""
+        """Of the command, once its watcher has reported it; of the watcher until then."""
         return self._number(0) or self.popen.pid
 
     @property
     def ended(self) -> bool:
-        """Whether the command has ended, and all that it has started."""
+        """Whether the command and all processes it started have ended."""
         with suppress(BlockingIOError, InterruptedError):
             while not self._over:
                 self._take()
         return self._over
 
     def stop(self) -> None:
-        """Ask for the end of everything; ``wait`` sees it."""
-        if os.getpid() != self._owner:  # a fork has no say in it
+        """Request the end of everything; ``wait`` waits for it."""
+        if os.getpid() != self._owner:  # a fork does not own it
             return
         with suppress(OSError):  # it has ended by itself
             self._control.shutdown(socket.SHUT_WR)
         with suppress(OSError):
-            self.popen.send_signal(signal.SIGCONT)  # somebody may have stopped it
+            self.popen.send_signal(signal.SIGCONT)  # it may have been stopped
 
     def wait(self) -> int:
         """End it if it has not; the exit code, negative for a signal."""
@@ -89,7 +89,7 @@ class Watched:
             while not self._over:
                 self._take()
         code = self._number(1)
-        if code is None:  # somebody has killed the watcher; the kernel has killed the command
+        if code is None:  # the watcher was killed, and the kernel has killed the command
             self._kill_group()
         if self.popen.poll() is None:
             self.popen.kill()
@@ -104,7 +104,7 @@ class Watched:
         except ConnectionError:
             news = b""
         self._said += news
-        # A fork of ours may hold the other end: do not wait for more than there is to say.
+        # A fork of ours may hold the other end open: stop after the last number.
         self._over = not news or self._number(1) is not None
 
     def _number(self, index: int) -> int | None:
@@ -119,7 +119,7 @@ class Watched:
 
 
 def socket_pair() -> tuple[socket.socket, socket.socket]:
-    """Two ends, neither of them where a program expects its terminal."""
+    """Two ends, neither of them descriptor 0, 1 or 2, a program's terminal."""
     one, other = socket.socketpair()
     with one, other:
         return (
@@ -129,15 +129,15 @@ def socket_pair() -> tuple[socket.socket, socket.socket]:
 
 
 def above_terminal(fd: int) -> int:
-    """A copy of a file descriptor that is not 0, 1 or 2, also where one of those is closed."""
+    """A copy of a file descriptor above 2, even if one of 0, 1 and 2 is closed."""
     return int(fcntl(fd, F_DUPFD_CLOEXEC, 3))
 
 
 def python(code: str) -> list[str]:
-    """A command that runs the code in this Python, with what can be imported here.
+    """A command that runs the code in this Python, with the same modules to import.
 
-    Flags such as -O, -W and -I are as they are here. Nothing is imported before sys.path is
-    set: a file in the current folder may have the name of a module of Python's.
+    Flags such as -O, -W and -I are passed on. Nothing is imported before sys.path is set: a
+    file in the current folder may have the name of a standard module.
     """
     if not sys.executable:
         raise EngineError(
@@ -149,9 +149,9 @@ def python(code: str) -> list[str]:
 
 
 def import_path() -> list[str]:
-    """sys.path as imports see it here, and where else modules were imported from.
+    """sys.path as imports use it here, and other folders that modules were imported from.
 
-    That is not in sys.path any more where a program has changed it or its folder since.
+    These are no longer in sys.path if the program has changed it or its folder since.
     """
     path = [_resolved(entry) for entry in sys.path if isinstance(entry, str)]
     others = {folder for name in list(sys.modules) if (folder := _folder(name)) is not None}
@@ -159,7 +159,7 @@ def import_path() -> list[str]:
 
 
 def _resolved(entry: str) -> str:
-    """Imports go on looking where a relative entry was when it was first used; "" is here."""
+    """The folder that imports use for an entry: where a relative one was at its first use."""
     finder = sys.path_importer_cache.get(entry)
     path = getattr(finder, "path", entry)
     with suppress(OSError):  # the current folder is gone
@@ -168,7 +168,7 @@ def _resolved(entry: str) -> str:
 
 
 def _folder(name: str) -> str | None:
-    """The folder in which a module that is imported, not a part of one, was found."""
+    """The folder in which a top-level module was found."""
     module = sys.modules.get(name)
     if "." in name or not isinstance(module, ModuleType):
         return None

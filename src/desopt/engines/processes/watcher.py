@@ -1,17 +1,17 @@
-"""The main program of a watcher: it stands between this process and one that runs user code.
+"""The main program of a watcher, between the engine's process and one that runs user code.
 
-It starts the command as its only child and ends it, with everything that came of it, as soon as
-the process that asked for this is gone, asks for it, or the command ends by itself. It knows of
-the end of its parent by the parent's number, not by a pipe: whoever was forked there may hold
-the other end. On Linux it is the subreaper of all that the command starts: a program that turns
-itself into a daemon becomes its child instead of that of init, so nobody gets away. It has one
-thread, so the kernel kills the command when the watcher dies, however it does.
+It starts the command as its only child, and ends it and all its descendants as soon as the
+engine's process is gone or asks for it, or the command ends by itself. It notices the end of its
+parent by the parent's number, not by a pipe: a fork of the parent may hold the other end open.
+On Linux it is the subreaper of the command's descendants: a daemon becomes its child instead of
+init's, so none escapes. It has one thread, so the kernel kills the command when the watcher
+dies, however it does.
 
 Started as ``watcher.py PARENT CONTROL FD,... COMMAND ...``. To the socket CONTROL it writes two
-numbers: the command's process, and its exit code once all are dead. The end of what it reads
-there means: end everything. The other file descriptors are the command's.
+numbers: the command's process id, and its exit code once all are dead. End of file on CONTROL
+means: end everything. The other file descriptors are the command's.
 
-Nothing but the standard library, and little of it: there is one watcher for each process.
+It uses only the standard library, and little of it: there is one watcher per process.
 """
 
 import os
@@ -26,24 +26,24 @@ from contextlib import suppress
 NUMBER = struct.Struct("<i")
 
 _SUBREAPER, _PARENT_DEATH = 36, 1
-#: Seconds for the family to die; what takes longer hangs in the kernel, or belongs to root.
+#: Seconds for all descendants to die; one that takes longer hangs in the kernel, or is root's.
 _LAST_LIMIT = 10.0
-#: Seconds between looks at who the parent is, where no signal tells.
+#: Seconds between checks of the parent, for systems without a signal.
 _LOOK = 1.0
 _END = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 
 
 def main(parent: int, control: int, fds: list[int], command: list[str]) -> None:
-    """Start the command, watch over it, and say how it ended."""
+    """Start the command, watch it, and report how it ended."""
     _open_terminal()
     signals = _signals()
     os.set_inheritable(control, False)
     _prctl(_SUBREAPER, 1)
-    # SIGCONT, not SIGKILL: it only wakes us up, also where somebody has stopped us. It comes
-    # when the *thread* that started us ends, too; then there is nothing to do.
+    # SIGCONT, not SIGKILL: it only wakes us, even if we were stopped. It also comes when the
+    # *thread* that started us ends; then there is nothing to do.
     _prctl(_PARENT_DEATH, signal.SIGCONT)
     child = _start(command)
-    _let_go(fds)
+    _close_in_watcher(fds)
     _say(control, child)
     code = _watch(parent, control, signals, child)
     code = _end_family(child, code)
@@ -52,16 +52,16 @@ def main(parent: int, control: int, fds: list[int], command: list[str]) -> None:
 
 
 def _open_terminal() -> None:
-    """0, 1 and 2 are open: else the command would write its messages into its first file."""
+    """Open 0, 1 and 2: else the command's first file would receive its messages."""
     while (fd := os.open(os.devnull, os.O_RDWR)) < 3:
         os.set_inheritable(fd, True)
     os.close(fd)
 
 
 def _signals() -> int:
-    """Signals as bytes in a pipe, whatever the parent does with SIGCHLD; its end to read.
+    """The reading end of a pipe of signals, whatever the parent does with SIGCHLD.
 
-    Those that the parent ignores and that would end us stay ignored, here and in the command.
+    Signals that the parent ignores and that would end us stay ignored, here and in the command.
     """
     reader, writer = os.pipe()
     os.set_blocking(reader, False)
@@ -75,7 +75,7 @@ def _signals() -> int:
 
 
 def _start(command: list[str]) -> int:
-    """The command, in a session of its own: its signals to a group do not reach us."""
+    """Start the command in its own session: its signals to a group do not reach us."""
     watcher = os.getpid()
     child = os.fork()
     if child:
@@ -91,8 +91,8 @@ def _start(command: list[str]) -> int:
         os._exit(127)
 
 
-def _let_go(fds: list[int]) -> None:
-    """Close what is the command's, so that others see when it is closed there."""
+def _close_in_watcher(fds: list[int]) -> None:
+    """Close the command's descriptors here, so that others notice when it closes them."""
     for fd in fds:
         os.close(fd)
     nothing = os.open(os.devnull, os.O_RDWR)
@@ -102,7 +102,7 @@ def _let_go(fds: list[int]) -> None:
 
 
 def _watch(parent: int, control: int, signals: int, child: int) -> int | None:
-    """Wait until it is time to end; the child's exit code if it has ended."""
+    """Wait for a reason to end; the child's exit code if it has ended."""
     events = select.poll()
     events.register(control, select.POLLIN)
     events.register(signals, select.POLLIN)
@@ -116,7 +116,7 @@ def _watch(parent: int, control: int, signals: int, child: int) -> int | None:
 
 
 def _reap(child: int) -> int | None:
-    """Take leave of all that are dead; the child's exit code if it is among them."""
+    """Reap the dead; the child's exit code if it is among them."""
     code = None
     try:
         while True:
@@ -130,7 +130,7 @@ def _reap(child: int) -> int | None:
 
 
 def _end_family(child: int, code: int | None) -> int:
-    """Kill until nobody is left: while we look, somebody may start another one."""
+    """Kill until none is left: one may start another while we search."""
     limit, pause = time.monotonic() + _LAST_LIMIT, 0.001
     while True:
         family = _family() if sys.platform == "linux" else None
@@ -148,18 +148,18 @@ def _end_family(child: int, code: int | None) -> int:
 
 
 def _family() -> list[int] | None:
-    """All that descend from this process; None where the system does not say."""
+    """All descendants of this process; None if the system does not tell."""
     children: dict[int, list[int]] = {}
     try:
         if os.readlink("/proc/self") != str(os.getpid()):
-            return None  # it counts the processes of another container
+            return None  # /proc is that of another container
         for name in os.listdir("/proc"):
             if name.isdigit():
                 children.setdefault(_parent(name), []).append(int(name))
     except OSError:
         return None
     family = [os.getpid()]
-    for pid in family:  # grows while we go through it
+    for pid in family:  # grows during the loop
         family += children.get(pid, ())
     return family[1:]
 
@@ -167,24 +167,24 @@ def _family() -> list[int] | None:
 def _parent(name: str) -> int:
     try:
         with open(f"/proc/{name}/stat", "rb") as file:
-            # The name of the program may contain anything, also parentheses.
+            # The program's name may contain anything, even parentheses.
             return int(file.read().rpartition(b")")[2].split()[1])
     except OSError:  # it has just ended
         return 0
 
 
 def _kill(how: Callable[[int, int], None], number: int) -> None:
-    with suppress(OSError):  # gone, or not ours to kill
+    with suppress(OSError):  # gone, or not permitted
         how(number, signal.SIGKILL)
 
 
 def _say(control: int, number: int) -> None:
-    with suppress(OSError):  # nobody listens any more
+    with suppress(OSError):  # the engine is gone
         os.write(control, NUMBER.pack(number))
 
 
 def _prctl(option: int, value: int) -> None:
-    """Ask Linux; the pipes and groups that others have must do where it cannot be asked."""
+    """Call Linux's prctl; other systems make do with pipes and process groups."""
     if sys.platform == "linux":
         with suppress(ImportError, OSError, AttributeError):
             import ctypes

@@ -1,4 +1,4 @@
-"""What runs in an actor of the Ray engine. It knows nothing of Ray."""
+"""The code of an actor of the Ray engine, independent of Ray."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Group:
         cut: int,
         *arrays: Array,
     ) -> bytes:
-        """Get ready to be a part, as (which, of how many).
+        """Prepare to be group ``part[0]`` of ``part[1]``.
 
         The first ``cut`` arrays belong to the code, the others to the shards.
         """
@@ -44,10 +44,9 @@ class Group:
         return messages.READY
 
     def work(self, message: bytes, limit: int | None = None) -> bytes:
-        """Go where the message leads; the answers there of the workers that are asked.
+        """Follow the message to its round; the answers of this group's workers that are asked.
 
-        Bytes in, bytes out, and nothing besides: Ray is quickest with these. ``limit`` is the
-        task's, where it has one.
+        Only bytes in and out, with which Ray is fastest. ``limit`` is the task's, if it has one.
         """
 
         def answers(task: Task) -> list[bytes]:
@@ -59,7 +58,7 @@ class Group:
         return self._serve(message, answers)
 
     def totals(self, message: bytes, workers: Sequence[int]) -> bytes:
-        """Go where the message leads; the sums over these workers' data there."""
+        """Follow the message to its round; the sums over these workers' data at its x."""
         job, replica = self._job, self._replica
 
         def sums(task: Task) -> list[bytes]:

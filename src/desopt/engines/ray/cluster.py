@@ -1,4 +1,4 @@
-"""What the Ray engine needs of a cluster: a connection, places for actors, stored values."""
+"""A Ray cluster as the engine uses it: connection, nodes for actors, object store."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from desopt.engines.processes.memory import Array
 
 
 def connect(address: str | None, options: dict[str, Any]) -> bool:
-    """Be a driver of a cluster, or of a Ray of our own; whether that is new."""
+    """Connect to a cluster, or start Ray on this machine; False if it was initialised already."""
     if ray.is_initialized():
         return False
     address = address or os.environ.get("RAY_ADDRESS", "local")
@@ -29,7 +29,7 @@ def connect(address: str | None, options: dict[str, Any]) -> bool:
 
 
 def _keep_token_in_memory() -> None:
-    """Give a Ray of our own a token by the environment, where there is none.
+    """Give a Ray that we start a token in the environment, unless there is one.
 
     Ray would write one into the home folder, and demand it of every cluster started later.
     """
@@ -39,7 +39,7 @@ def _keep_token_in_memory() -> None:
 
 
 def node_of_each_cpu() -> list[str]:
-    """A node's id for every CPU of the cluster, in turn, so that the first few are spread out."""
+    """The node of every CPU of the cluster, one after the other: the first few are spread out."""
     nodes = [
         [node["NodeID"]] * int(node["Resources"].get("CPU", 0))
         for node in ray.nodes()
@@ -49,8 +49,8 @@ def node_of_each_cpu() -> list[str]:
     return spread or [ray.get_runtime_context().get_node_id()]
 
 
-class Store:
-    """Values in the cluster's object store, where each is put once."""
+class SharedObjects:
+    """References to values in the cluster's object store; each is put there once."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[Any, Any]] = {}

@@ -1,9 +1,9 @@
-"""Workers spread over a Ray cluster, in actors that keep the state by themselves.
+"""Workers spread over a Ray cluster, in actors that keep the state themselves.
 
-An actor hosts a group of workers. In a round it is sent the last round's answers instead of x,
-and says its workers' answers: ``desopt.protocol`` carried by Ray, so no
-message grows with n. An actor that is lost, with its node or alone, is replaced by one that is
-sent the state and does the work again: same inputs, same bits.
+An actor hosts a group of workers. In a round it receives the last round's answers instead of x,
+and replies with its workers' answers: ``desopt.protocol`` carried by Ray, so no message grows
+with n. An actor that is lost, with its node or alone, is replaced by one that receives the state
+and repeats the work: same inputs, same bits.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from desopt.contract.errors import EngineError
 from desopt.contract.types import Answer, Task
-from desopt.data import Loaders, NoData
+from desopt.data import restricted
 from desopt.engines.base import Job
 from desopt.engines.processes import messages
 from desopt.engines.processes.memory import SHARE_FROM, Array, separate
 from desopt.engines.ray.actor import Group
-from desopt.engines.ray.cluster import Store, connect, node_of_each_cpu
+from desopt.engines.ray.cluster import SharedObjects, connect, node_of_each_cpu
 from desopt.protocol.server import Server
 from desopt.system.terminal import warn
 
@@ -37,15 +37,15 @@ class Ray:
     """``jobs`` actors (default: one per CPU of the cluster, at most one per worker).
 
     ``address``: of a cluster, as ``ray.init`` takes it (default: ``RAY_ADDRESS``, else Ray is
-    started on this machine for the run). Where Ray is initialised already, that is used.
-    ``timeout``: seconds that one worker's part of a round may take before its actor counts as
-    hung. ``attempts``: how often a part is tried before the run stops. ``options`` are for
+    started on this machine for the run). If Ray is initialised already, that one is used.
+    ``timeout``: seconds for one worker's part of a round, after which its actor counts as hung.
+    ``attempts``: how often a part is tried before the run stops. ``options`` are for
     ``ray.init``.
     """
 
     name = "ray"
-    _server: Server  # made when the first state is known
-    _limit: tuple[int, ...] = ()  # of this round's task, where it has one
+    _server: Server  # from the first ``begin`` on
+    _limit: tuple[int, ...] = ()  # of this round's task, if it has one
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Ray:
     def start(self, job: Job) -> None:
         self._job = job
         self._run = secrets.token_bytes(8)
-        self._sent = Store()
+        self._sent = SharedObjects()
         self._answers: list[Answer] | None = None
         self._counted = 0, 0
         self.repeated = 0
@@ -86,7 +86,7 @@ class Ray:
     def begin(self, state: Any, limit: int | None = None) -> None:
         if self._answers is not None:
             self._server.advance(state, self._answers)
-            self._sent = Store()
+            self._sent = SharedObjects()
             return
         job = self._job
         self._server = Server(
@@ -116,7 +116,7 @@ class Ray:
         if ray.is_initialized():
             for actor in filter(None, self._actors):
                 ray.kill(actor)
-        self._actors, self._packed, self._sent = [], [], Store()
+        self._actors, self._packed, self._sent = [], [], SharedObjects()
         if self._connected:
             ray.shutdown()
             self._connected = False
@@ -124,21 +124,17 @@ class Ray:
     # --- the cluster -------------------------------------------------------------------------
 
     def _pack(self) -> list[tuple[Any, ...]]:
-        """What ``Group.load`` is given in each group: its own workers' shards, and all the rest.
+        """The arguments of ``Group.load`` for each group: the job, with its own workers' shards.
 
         Every array is stored once, however many workers and groups have it.
         """
-        job, nothing = self._job, NoData()
-        store = Store()
+        job, store = self._job, SharedObjects()
         code, arrays = _separated(replace(job, shards=[]))
         code_refs = [*map(store, arrays)]
         packed = []
         for group, members in enumerate(self._members):
             part = group, len(self._members)
-            own: Any = job.shards
-            if not isinstance(own, Loaders):
-                own = [s if w in members else nothing for w, s in enumerate(job.shards)]
-            shards, arrays = _separated(own)
+            shards, arrays = _separated(restricted(job.shards, members))
             refs = [*code_refs, *map(store, arrays)]
             packed.append((self._run, part, code, shards, len(code_refs), *refs))
         return packed
@@ -146,9 +142,9 @@ class Ray:
     def _spawn(self, group: int) -> None:
         """A new actor for the group, on its node while that lives.
 
-        As Ray's actors do unless told otherwise, it takes a free CPU to start and gives it back:
-        what is left of a cluster can host all groups. Calls wait for one that cannot be reached
-        until it can, or is known to be lost.
+        It needs a free CPU only to start, Ray's default, so the rest of a cluster can host all
+        groups. Calls to an actor that cannot be reached wait until it can, or is known to be
+        lost.
         """
         node = NodeAffinitySchedulingStrategy(self._nodes[group], soft=True)
         actor = ray.remote(Group).options(scheduling_strategy=node, max_task_retries=-1)
@@ -159,7 +155,7 @@ class Ray:
     # --- a round -----------------------------------------------------------------------------
 
     def _gather(self, verb: str, workers: Iterable[int], known: Container[int]) -> int:
-        """Ask the groups until something is known of all workers; how many were asked again."""
+        """Ask the groups until all workers are known; the number of workers asked again."""
         again = 0
         missing = [worker for worker in workers if worker not in known]
         for attempt in range(self.attempts):
@@ -180,7 +176,7 @@ class Ray:
         return groups
 
     def _ask(self, verb: str, groups: dict[int, list[int]]) -> None:
-        """One call to each group; what comes back goes to the server."""
+        """One call to each group; the replies go to the server."""
         self._await_loaded(groups)
         self._reason = "gave answers that were refused"
         limit = None
@@ -193,14 +189,14 @@ class Ray:
 
     def _call(self, verb: str, group: int, workers: list[int]) -> Any:
         actor, message = self._actors[group], self._message(group)
-        if verb == "work":  # it knows who is asked
+        if verb == "work":  # the actor knows which workers are asked
             return actor.work.remote(message, *self._limit)
         return actor.totals.remote(message, workers)
 
     def _replies(
         self, groups: Iterable[int], calls: list[Any], limit: float | None
     ) -> list[bytes | None]:
-        """What the calls return, in one step, or one by one where something went wrong."""
+        """The results of the calls: in one step, or one by one after an error."""
         end = None if limit is None else time.monotonic() + limit
         try:
             replies: list[bytes | None] = ray.get(calls, timeout=limit)
@@ -209,12 +205,12 @@ class Ray:
         return replies
 
     def _message(self, group: int) -> Any:
-        """What brings the group to this round; where it is long, by way of the object store."""
+        """The message that brings the group to this round; a long one through the object store."""
         message = self._server.message_for(group)
         return message if len(message) < SHARE_FROM else self._sent(message)
 
     def _await_loaded(self, groups: Iterable[int]) -> None:
-        """Wait for those of the groups whose actors are still starting."""
+        """Wait for the actors of these groups that are still starting."""
         for group in groups:
             failures = 0
             while group in self._loading:
@@ -232,7 +228,7 @@ class Ray:
                     )
 
     def _reply(self, group: int, call: Any, end: float | None) -> Any:
-        """What the call returns; None where its actor was lost or hangs, and was replaced."""
+        """The call's result; None if its actor was lost or hangs, and was replaced."""
         try:
             return ray.get(call, timeout=None if end is None else max(0.0, end - time.monotonic()))
         except GetTimeoutError:
@@ -242,7 +238,7 @@ class Ray:
         return None
 
     def _replace(self, group: int, reason: str) -> None:
-        """Put a new actor in the place of one that is lost or hangs; its work is done again."""
+        """Replace an actor that is lost or hangs; its work is done again."""
         members = self._members[group]
         names = ", ".join([*map(str, members[:5]), *["..."][: len(members) > 5]])
         warn(
@@ -268,7 +264,7 @@ def _separated(value: Any) -> tuple[bytes, list[Array]]:
 
 
 def _checked(reply: bytes) -> bytes:
-    """The reply, unless it is an error, which is raised here as it was there."""
+    """The reply; an error is raised here as it was in the actor."""
     if reply[:1] == messages.ERROR:
         raise messages.unpack_error(reply)
     return reply

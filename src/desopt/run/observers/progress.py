@@ -1,81 +1,64 @@
-"""The progress bar: loss, rounds per second, time left. Silent when not on a terminal."""
+"""The progress bar and the callbacks: what a person and a program are told of a round."""
 
 from __future__ import annotations
 
 import math
-from types import TracebackType
-from typing import IO, Any, cast
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
-from desopt.run.history import Row
-from desopt.system.terminal import Stderr
+from desopt.contract.types import Answer
+from desopt.run.history import End, Row, Status
+from desopt.run.observers.record import Record
+from desopt.system.progress import Progress
+
+#: Called with each row; True ends the run.
+Callback: TypeAlias = Callable[[Row], Any]
 
 
 class ProgressBar:
-    """A bar on stderr; ``show=None`` shows it on a terminal only."""
+    """Rounds done, the last loss, speed and time left; ``show`` as for ``Progress``."""
 
-    def __init__(self, label: str, rounds: int, done: int, show: bool | None) -> None:
-        self._shown = Stderr().isatty() if show is None else show
-        self._label, self._rounds, self._done = label, rounds, done
-        self._bar: Any = None
-        self._loss = math.nan
+    def __init__(self, label: str, rounds: int, show: bool | None) -> None:
+        self._label = label
+        self._bar = Progress(f"{label} starting", rounds, unit="rounds", show=show, keep=True)
 
     def __enter__(self) -> ProgressBar:
-        if self._shown:
-            from rich.console import Console
-            from rich.progress import (
-                BarColumn,
-                MofNCompleteColumn,
-                Progress,
-                TextColumn,
-                TimeElapsedColumn,
-                TimeRemainingColumn,
-            )
-
-            self._bar = Progress(
-                TextColumn("{task.description}"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TextColumn("loss {task.fields[loss]}"),
-                TextColumn("{task.fields[rate]} rounds/s"),
-                TimeElapsedColumn(),
-                TimeRemainingColumn(),
-                console=Console(file=cast(IO[str], Stderr())),
-            )
-            self._bar.start()
-            self._task = self._bar.add_task(
-                self._label, total=self._rounds, completed=self._done, loss="-", rate="-"
-            )
+        self._bar.__enter__()
         return self
 
+    def __exit__(self, *_: object) -> None:
+        self._bar.__exit__(*_)
+
     def compiling(self) -> None:
-        """Say that the first run after an installation takes longer, and why."""
-        if self._bar is not None:
-            self._bar.console.print("compiling the kernels: once after installation, some seconds")
+        """Say why the first run after an installation takes longer."""
+        self._bar.say("compiling the kernels: once after installation, some seconds")
 
-    def note(self, text: str) -> None:
-        """Say what is going on before the first round is done."""
-        if self._bar is not None:
-            self._bar.update(self._task, description=f"{self._label} [dim]{text}[/dim]")
+    def begin(self, record: Record) -> None:
+        self._bar.update(record.state.round, label=self._label)
 
-    def update(self, row: Row) -> None:
-        if self._bar is None:
-            return
-        if not math.isnan(row["loss"]):
-            self._loss = row["loss"]
-        speed = self._bar.tasks[0].speed
-        self._bar.update(
-            self._task,
-            description=self._label,
-            completed=row["round"],
-            loss="-" if math.isnan(self._loss) else f"{self._loss:.6g}",
-            rate="-" if not speed else f"{speed:.3g}",
-        )
+    def round(self, row: Row, state: Any, answers: Sequence[Answer]) -> None:
+        note = None if math.isnan(row["loss"]) else f"loss {row['loss']:.6g}"
+        self._bar.update(row["round"], note=note)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._bar is not None:
-            self._bar.stop()
+    def end(self) -> None:
+        pass
+
+
+class Callbacks:
+    """The user's functions. Each gets the row with ``x``; all are called, whatever they return."""
+
+    def __init__(self, callbacks: tuple[Callback, ...]) -> None:
+        self._callbacks = callbacks
+
+    def begin(self, record: Record) -> None:
+        pass
+
+    def round(self, row: Row, state: Any, answers: Sequence[Answer]) -> End | None:
+        seen = Row(row)  # a copy that may be kept; with x, the history would grow by n per round
+        seen.x = state.x.view()
+        seen.x.flags.writeable = False
+        stops = [bool(callback(seen)) for callback in self._callbacks]
+        return End(Status.CALLBACK, "stopped by a callback") if any(stops) else None
+
+    def end(self) -> None:
+        pass

@@ -17,7 +17,7 @@ from scipy import sparse
 
 import desopt
 from desopt import data
-from desopt.data import cache, libsvm, sets
+from desopt.data import cache, catalogue, libsvm
 from desopt.data import digests as digests_of
 
 HEART = b"".join(b"%+d %d:%d.5 13:1\n" % (1 - 2 * (i % 2), 1 + i % 12, i) for i in range(270))
@@ -55,7 +55,7 @@ def test_folders_are_searched_in_order(tmp_path: Path, monkeypatch: pytest.Monke
     assert "heart" in data.available()
     assert "a9a" not in data.available()
     assert {"susy-like", "real-sim-like", "rcv1-like"} < set(data.available())
-    assert set(data.available()) < set(data.known())
+    assert set(data.available()) < set(data.names())
 
 
 @pytest.mark.parametrize(
@@ -137,14 +137,16 @@ def test_rows_of_unit_length(tmp_path: Path) -> None:
 )
 def test_real_sets(name: str, dense: bool, positive: int, tmp_path: Path) -> None:
     folder = tmp_path
-    if real_sets.there(sets.KNOWN[name].file):
+    if real_sets.there(catalogue.CATALOGUE[name].file):
         folder = real_sets.SHARED
     else:
         real_sets.write(folder, name, positive)
     loaded = data.load(name, data_dir=folder)  # no warning: the shape is the published one
     again = data.load(name, data_dir=folder)
-    assert (loaded.rows, loaded.n) == (sets.KNOWN[name].rows, sets.KNOWN[name].n)
-    assert loaded.density == pytest.approx(sets.KNOWN[name].nonzeros / loaded.rows / loaded.n)
+    assert (loaded.rows, loaded.n) == (catalogue.CATALOGUE[name].rows, catalogue.CATALOGUE[name].n)
+    assert loaded.density == pytest.approx(
+        catalogue.CATALOGUE[name].nonzeros / loaded.rows / loaded.n
+    )
     assert isinstance(loaded.X, np.ndarray) == dense
     assert int((loaded.y > 0).sum()) == positive
     assert not loaded.generated
@@ -319,7 +321,7 @@ def test_nothing_malformed_is_cached(tmp_path: Path) -> None:
 
 def test_a_file_that_changes_while_it_is_read_is_not_cached(tmp_path: Path) -> None:
     states = iter("ab")
-    made = cache.through("x", "y", lambda: next(states), lambda: (np.eye(2), np.ones(2)))
+    made = cache.cached("x", "y", lambda: next(states), lambda: (np.eye(2), np.ones(2)))
     assert made[0].tolist() == np.eye(2).tolist()
     assert not entries(tmp_path)
 
@@ -445,10 +447,10 @@ def test_data_list(tmp_path: Path) -> None:
     put(tmp_path, "heart_scale", b"not parsed")
     done = _run("data", "list", "--data-dir", str(tmp_path))
     rows = {line.split()[0]: line for line in done.splitlines() if line.strip()}
-    assert set(data.known()) < set(rows)
+    assert set(data.names()) < set(rows)
     assert str(tmp_path / "heart_scale") in rows["heart"]
     assert "96.24%" in rows["heart"]
-    assert "not here" in rows["rcv1"]
+    assert "not found" in rows["rcv1"]
     assert "677,399" in rows["rcv1"]
     assert "generated" in rows["susy-like"]
     assert "\x1b" not in done

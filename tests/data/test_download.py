@@ -13,7 +13,7 @@ from threading import Thread
 import pytest
 
 from desopt import data
-from desopt.data.fetch import fetch
+from desopt.data.download import fetch
 
 CONTENT = b"".join(b"%+d 1:%d 13:1\n" % (1 - 2 * (i % 2), i) for i in range(270))
 DIGEST = hashlib.sha256(CONTENT).hexdigest()

@@ -1,4 +1,4 @@
-"""Which file is read how: LIBSVM text, .npz with X and y, .csv with a column of labels."""
+"""Readers of data files: LIBSVM text, .npz with X and y, .csv with a column of labels."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from scipy import sparse
 
 from desopt.contract.types import FloatArray
 from desopt.data import libsvm
-from desopt.data.checks import all_finite, as_csr, compressed
-from desopt.data.matrix import Matrix
+from desopt.data.checks import all_finite
+from desopt.data.matrices import Matrix, as_csr, checked_csr
 
 Reader: TypeAlias = Callable[[Path, str | int | None], tuple[Matrix, FloatArray]]
 
@@ -20,7 +20,7 @@ _LABEL_NAMES = ("y", "label", "labels", "target", "class")
 
 
 def reader(stem: str) -> Reader:
-    """What reads a file of this name (without a suffix of compression)."""
+    """The reader for a file of this name, without its compression suffix."""
     return {".npz": read_npz, ".csv": read_csv}.get(Path(stem).suffix, _read_libsvm)
 
 
@@ -34,7 +34,7 @@ _CSR_PARTS = {"data", "indices", "indptr", "shape"}
 
 
 def read_npz(path: Path, label: str | int | None) -> tuple[Matrix, FloatArray]:
-    """Arrays X and y; or y and the arrays that ``scipy.sparse.save_npz`` writes of a CSR matrix."""
+    """Arrays X and y; or y and the arrays of a CSR matrix, as by ``scipy.sparse.save_npz``."""
     name = "y" if label is None else str(label)
     here = _arrays_of(path, {"X", "format", name} | _CSR_PARTS)
     if {"X", name} <= here.keys():
@@ -48,13 +48,13 @@ def read_npz(path: Path, label: str | int | None) -> tuple[Matrix, FloatArray]:
 
 
 def _arrays_of(path: Path, wanted: set[str]) -> dict[str, Any]:
-    """The arrays of a .npz file by name; those that nobody wants are not read (None)."""
+    """The arrays of a .npz file by name; None for those not wanted."""
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             return {name: arrays[name] if name in wanted else None for name in arrays.files}
     except FileNotFoundError:
         raise
-    except Exception as error:  # zip, zlib and NumPy have many ways to say it
+    except Exception as error:  # zip, zlib and NumPy raise many kinds
         raise ValueError(
             f"{path} cannot be read: {error}; it may be damaged or cut short: get it again"
         ) from error
@@ -70,7 +70,7 @@ def _csr_of(path: Path, here: dict[str, Any]) -> Matrix:
     if shape.shape != (2,) or shape.dtype.kind not in "iu" or (shape < 0).any():
         raise ValueError(f"{path}: shape must be two whole numbers, got {shape!r:.60}")
     size = int(shape[0]), int(shape[1])
-    parts = compressed(here["data"], here["indices"], here["indptr"], size, str(path))
+    parts = checked_csr(here["data"], here["indices"], here["indptr"], size, str(path))
     return sparse.csr_matrix(parts, shape=size)
 
 
@@ -91,7 +91,7 @@ def _checked(path: Path, X: Matrix, y: FloatArray) -> tuple[Matrix, FloatArray]:
 
 
 def read_csv(path: Path, label: str | int | None) -> tuple[Matrix, FloatArray]:
-    """Numbers with commas between them, and one column of labels; a first line may name them."""
+    """Comma-separated numbers with one column of labels and an optional header line."""
     with libsvm.opened(path) as stream:
         first = stream.readline().decode("utf-8-sig", "replace")
     names = [name.strip().strip('"') for name in first.rstrip("\r\n").split(",")]

@@ -1,4 +1,4 @@
-"""Data sets by name or by file: where they lie, what their labels mean, how they are scaled."""
+"""Data sets by name or file: their location, labels and scaling."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ import numpy as np
 from desopt.contract import streams
 from desopt.contract.streams import Purpose, Stream
 from desopt.contract.types import BoolArray, FloatArray, IndexArray
-from desopt.data import cache, formats, libsvm
-from desopt.data.matrix import Matrix, density, suited, unit_rows
+from desopt.data import cache, libsvm, readers
+from desopt.data.matrices import Matrix, density, in_suitable_layout, unit_rows
 from desopt.data.twins import TWINS, VERSION, generate
 from desopt.system.terminal import warn
 
-# Twins with fewer entries are made in less than a second.
+# Twins with fewer entries are generated in less than a second.
 _WORTH_KEEPING = 1 << 22
 
-#: Which label is +1: its value, or a function from labels to True and False.
+#: The label that becomes +1: its value, or a function from labels to booleans.
 Positive: TypeAlias = float | Callable[[FloatArray], BoolArray]
 
 
 @dataclass(frozen=True, eq=False)
 class DataSet:
-    """Rows with labels -1.0 and +1.0. ``origin`` says in a line where they come from."""
+    """Rows with labels -1.0 and +1.0; ``origin`` describes their source in one line."""
 
     name: str
     X: Matrix
@@ -56,21 +56,21 @@ class DataSet:
 
 
 @dataclass(frozen=True)
-class Known:
-    """A set of the LIBSVM data page: its file there, its published shape, our treatment."""
+class CatalogueEntry:
+    """A data set of the LIBSVM page: its file, published shape, labels and scaling."""
 
     file: str
     rows: int
     n: int
     nonzeros: int
-    above: float  # labels above it are +1
+    above: float  # labels above this are +1
     scaling: str = ""
     in_paper: bool = False
     page: str = "binary"
 
     @property
     def stem(self) -> str:
-        """The name of the file without a suffix of compression."""
+        """The name of the file without its compression suffix."""
         return _stem(self.file)
 
 
@@ -80,22 +80,28 @@ SCALINGS: dict[str, Callable[[Matrix], Matrix]] = {
     "rows to unit length": unit_rows,
 }
 
-#: The sets that are known by name. The rcv1 of the paper, by its size, is the page's test file.
-KNOWN = {
-    "ijcnn1": Known("ijcnn1.bz2", 49_990, 22, 649_869, 0, in_paper=True),
-    "SUSY": Known("SUSY.xz", 5_000_000, 18, 88_938_127, 0.5, in_paper=True),
-    "covtype": Known("covtype.libsvm.binary.scale.bz2", 581_012, 54, 6_940_438, 1.5, in_paper=True),
-    "mnist": Known("mnist.bz2", 60_000, 780, 8_994_156, 4, "values / 255", True, "multiclass"),
-    "real-sim": Known("real-sim.bz2", 72_309, 20_958, 3_709_083, 0, "rows to unit length", True),
-    "rcv1": Known(
+#: The data sets known by name. By its size, the paper's rcv1 is the page's test file.
+CATALOGUE = {
+    "ijcnn1": CatalogueEntry("ijcnn1.bz2", 49_990, 22, 649_869, 0, in_paper=True),
+    "SUSY": CatalogueEntry("SUSY.xz", 5_000_000, 18, 88_938_127, 0.5, in_paper=True),
+    "covtype": CatalogueEntry(
+        "covtype.libsvm.binary.scale.bz2", 581_012, 54, 6_940_438, 1.5, in_paper=True
+    ),
+    "mnist": CatalogueEntry(
+        "mnist.bz2", 60_000, 780, 8_994_156, 4, "values / 255", True, "multiclass"
+    ),
+    "real-sim": CatalogueEntry(
+        "real-sim.bz2", 72_309, 20_958, 3_709_083, 0, "rows to unit length", True
+    ),
+    "rcv1": CatalogueEntry(
         "rcv1_test.binary.bz2", 677_399, 47_236, 49_556_258, 0, "rows to unit length", True
     ),
-    "news20": Known(
+    "news20": CatalogueEntry(
         "news20.bz2", 15_935, 62_061, 1_272_569, 10, "rows to unit length", page="multiclass"
     ),
-    "a9a": Known("a9a", 32_561, 123, 451_592, 0),
-    "mushrooms": Known("mushrooms", 8_124, 112, 170_604, 1.5),
-    "heart": Known("heart_scale", 270, 13, 3_378, 0),
+    "a9a": CatalogueEntry("a9a", 32_561, 123, 451_592, 0),
+    "mushrooms": CatalogueEntry("mushrooms", 8_124, 112, 170_604, 1.5),
+    "heart": CatalogueEntry("heart_scale", 270, 13, 3_378, 0),
 }
 
 
@@ -108,20 +114,20 @@ def load(
     positive: Positive | None = None,
     label: str | int | None = None,
 ) -> DataSet:
-    """A data set by name (see ``known``), a generated twin (``susy-like``), or a file by path.
+    """A data set by name (see ``names``), a generated twin (``susy-like``), or a file by path.
 
-    Files are LIBSVM text, plain or .bz2, .xz, .gz; .npz with X and y; or .csv with a column of
-    labels, named by ``label``. Of a named set, files are looked for in ``data_dir``, in the
+    Files are LIBSVM text, plain or compressed (.bz2, .xz, .gz); .npz with X and y; or .csv with a
+    column of labels, selected by ``label``. Named sets are searched for in ``data_dir``, in the
     folder ``DESOPT_DATA`` and in the user's cache folder.
 
-    ``rows`` takes that many rows: of a twin the first ones (any number), of other sets a subset
-    drawn by ``seed``. ``positive`` says which labels are +1, as a value or a function; without
-    it, a named set has its own rule, and of two labels the larger is +1.
+    ``rows`` selects the first rows of a twin (any number), or a random subset of another set,
+    drawn by ``seed``. ``positive`` is the label that becomes +1, or a function that selects labels.
+    By default a named set has its own rule, and the larger of two labels is +1.
     """
     name = name_or_path if isinstance(name_or_path, str) else os.path.join(os.curdir, name_or_path)
     if name in TWINS:
         return _twin(name, rows, seed)
-    known = KNOWN.get(name)
+    known = CATALOGUE.get(name)
     path = find(name, data_dir)
     X, labels = _parsed(path, known, label)
     if known is not None and (X.shape[0], X.shape[1]) != (known.rows, known.n):
@@ -130,7 +136,7 @@ def load(
             f"{known.rows:,} of {known.n:,}; it may be cut short or another file",
             stacklevel=2,
         )
-    y, rule = signs(labels, positive, known.above if known else None, str(path))
+    y, rule = binary_labels(labels, positive, known.above if known else None, str(path))
     done = [path.name, known.scaling if known else "", rule]
     whole = DataSet(name if known else _stem(path.name), X, y, "; ".join(filter(None, done)))
     return whole if rows is None else subset(whole, rows, seed)
@@ -142,14 +148,14 @@ def find(name: str, data_dir: str | Path | None = None) -> Path:
     if path is not None:
         return path
     looked = ", ".join(map(str, folders(data_dir)))
-    if name in KNOWN:
+    if name in CATALOGUE:
         twin = f"{name.lower()}-like"
         raise FileNotFoundError(
-            f"{name} is not here: no {KNOWN[name].stem}, plain or compressed "
+            f"{name} is not here: no {CATALOGUE[name].stem}, plain or compressed "
             f"({', '.join(libsvm.COMPRESSIONS)}), in {looked}. Run `desopt data fetch {name}`, or "
-            f"put {KNOWN[name].file} there{f'; or use the generated {twin}' * (twin in TWINS)}"
+            f"put {CATALOGUE[name].file} there{f'; or use the generated {twin}' * (twin in TWINS)}"
         )
-    names = {known.lower(): known for known in (*KNOWN, *TWINS)}
+    names = {known.lower(): known for known in (*CATALOGUE, *TWINS)}
     close = difflib.get_close_matches(name.lower(), names, 1)
     hint = f"did you mean {names[close[0]]!r}? " if close else ""
     raise FileNotFoundError(
@@ -159,9 +165,9 @@ def find(name: str, data_dir: str | Path | None = None) -> Path:
 
 
 def lookup(name: str, data_dir: str | Path | None = None) -> Path | None:
-    """The same, or None."""
-    stem = KNOWN[name].stem if name in KNOWN else os.path.expanduser(name)
-    places = folders(data_dir) if name in KNOWN else [Path(), *folders(data_dir)]
+    """As ``find``, but None if there is no such file."""
+    stem = CATALOGUE[name].stem if name in CATALOGUE else os.path.expanduser(name)
+    places = folders(data_dir) if name in CATALOGUE else [Path(), *folders(data_dir)]
     for place in places:
         for suffix in ("", *libsvm.COMPRESSIONS):
             path = place / f"{stem}{suffix}"
@@ -171,15 +177,15 @@ def lookup(name: str, data_dir: str | Path | None = None) -> Path | None:
 
 
 def folders(data_dir: str | Path | None = None) -> list[Path]:
-    """Where files are looked for, in this order."""
+    """The folders that are searched for files, in this order."""
     chosen = [data_dir, os.environ.get("DESOPT_DATA")]
     return [*(Path(place) for place in chosen if place), cache.folder() / "data"]
 
 
-def signs(
+def binary_labels(
     labels: FloatArray, positive: Positive | None, above: float | None, where: str
 ) -> tuple[FloatArray, str]:
-    """Labels as -1.0 and +1.0, and the rule in words."""
+    """Labels as -1.0 and +1.0, and a description of the rule."""
     if callable(positive):
         chosen, rule = np.asarray(positive(labels), bool), "labels chosen by a function are +1"
     elif positive is not None:
@@ -196,7 +202,7 @@ def signs(
 
 
 def _between_two(labels: FloatArray, where: str) -> float:
-    """The smaller of two labels; 0 if there is one only, of which the sign must tell."""
+    """The smaller of two labels; 0 if there is only one, whose sign decides."""
     values = np.unique(labels)
     if values.size > 2:
         some = ", ".join(f"{value:g}" for value in values[:6]) + ", ..." * (values.size > 6)
@@ -208,26 +214,30 @@ def _between_two(labels: FloatArray, where: str) -> float:
 
 
 def subset(whole: DataSet, rows: int, seed: int) -> DataSet:
-    """So many rows, drawn without replacement; a smaller subset of a seed is in a larger one."""
+    """A random subset without replacement; subsets with one seed are nested."""
     if not 1 <= rows <= whole.rows:
         raise ValueError(f"rows must be from 1 to {whole.rows} for {whole.name}, got {rows}")
     order = np.argsort(streams.words(Stream(seed, 0, streams.SERVER, 1, Purpose.DATA), whole.rows))
     return whole.take(np.sort(order[:rows]), f"{rows:,} of {whole.rows:,} rows, seed {seed}")
 
 
-def _parsed(path: Path, known: Known | None, label: str | int | None) -> tuple[Matrix, FloatArray]:
-    """The scaled matrix and the labels as they stand in the file, through the cache."""
+def _parsed(
+    path: Path, known: CatalogueEntry | None, label: str | int | None
+) -> tuple[Matrix, FloatArray]:
+    """The scaled matrix and the file's labels, by way of the cache."""
     scaling, n = (known.scaling, known.n) if known else ("", 0)
     path = path.resolve()
     stem = _stem(path.name)
 
     def read() -> tuple[Matrix, FloatArray]:
-        X, labels = formats.reader(stem)(path, label)
-        return SCALINGS[scaling](suited(X, n)), labels
+        X, labels = readers.reader(stem)(path, label)
+        return SCALINGS[scaling](in_suitable_layout(X, n)), labels
 
     if stem.endswith(".npz"):
         return read()
-    return cache.through(stem, f"{path} {scaling} {n} {label}", lambda: cache.digest_of(path), read)
+    return cache.cached(
+        stem, f"{path} {scaling} {n} {label}", lambda: cache.file_digest(path), read
+    )
 
 
 def _stem(file: str) -> str:
@@ -241,15 +251,15 @@ def _twin(name: str, rows: int | None, seed: int) -> DataSet:
         raise ValueError(f"rows must be at least 1 for {name}, got {count}")
     make = partial(generate, name, count, seed)
     slow = count * TWINS[name].nonzeros > _WORTH_KEEPING
-    X, y = cache.through(name, f"{count} {seed}", lambda: str(VERSION), make) if slow else make()
+    X, y = cache.cached(name, f"{count} {seed}", lambda: str(VERSION), make) if slow else make()
     return DataSet(name, X, y, f"generated, seed {seed}, {count:,} rows", True)
 
 
-def known() -> list[str]:
-    """The names that ``load`` knows: the sets of the paper first, the generated twins last."""
-    return [*KNOWN, *TWINS]
+def names() -> list[str]:
+    """The names that ``load`` takes: the paper's data sets first, generated twins last."""
+    return [*CATALOGUE, *TWINS]
 
 
 def available(data_dir: str | Path | None = None) -> list[str]:
-    """Those of them that can be loaded now."""
-    return [name for name in known() if name in TWINS or lookup(name, data_dir) is not None]
+    """The names of the data sets that can be loaded now."""
+    return [name for name in names() if name in TWINS or lookup(name, data_dir) is not None]

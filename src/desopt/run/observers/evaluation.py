@@ -1,0 +1,79 @@
+"""Evaluation of the full objective: the mean of F over the data of all workers."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from desopt.contract.types import Answer
+from desopt.engines import Engine
+from desopt.run.history import Row
+from desopt.run.observers.record import Record
+
+#: Seconds that evaluations may take by default, plus this share of the time of the search.
+FREE_SECONDS, SHARE_OF_SEARCH = 0.05, 1 / 20
+
+
+class Evaluation:
+    """Fills in the ``loss`` of rows: f(x0), f(x) when due and after the last round.
+
+    ``workers``: those whose data make up f; without data all have the same function.
+    ``every``: rounds between evaluations; 0: never; None: up to 100 times, while that takes
+    little of the time. With ``by_rounds`` the clock does not count: rules that end the run
+    depend on the values, and the result must not depend on the clock.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        workers: Sequence[int],
+        rounds: int,
+        every: int | None,
+        by_rounds: bool,
+    ) -> None:
+        self._engine, self._workers, self._rounds = engine, workers, rounds
+        self._every = max(1, rounds // 100) if every is None else every
+        self._by_rounds = by_rounds or every is not None
+        self._spent = self._each = 0.0  # seconds: of all evaluations, of the last one
+        self._seconds = 0.0  # of the search before this call
+        self._last: Row | None = None
+
+    def begin(self, record: Record) -> None:
+        if record.history:
+            self._last = record.history[-1]
+            self._seconds = self._last["seconds"]
+        elif self._every:
+            record.initial = self._value()
+            self._spent = 0.0  # the first one may have compiled or loaded something
+
+    def round(self, row: Row, state: Any, answers: Sequence[Answer]) -> None:
+        self._last = row
+        if self._due(row):
+            self.complete(row)
+
+    def end(self) -> None:
+        if self._last is not None:
+            self.complete(self._last)
+
+    def complete(self, row: Row) -> None:
+        """Evaluate for this row, the last one, unless that has been done."""
+        if self._every and math.isnan(row["loss"]):
+            row["loss"] = self._value()
+
+    def _due(self, row: Row) -> bool:
+        if row["round"] == self._rounds:
+            return True
+        if not self._every or row["round"] % self._every:
+            return False
+        allowed = FREE_SECONDS + SHARE_OF_SEARCH * (row["seconds"] - self._seconds)
+        return self._by_rounds or self._spent + self._each <= allowed
+
+    def _value(self) -> float:
+        """f at the engine's state."""
+        began = time.perf_counter()
+        totals = self._engine.evaluate(self._workers)
+        self._each = time.perf_counter() - began
+        self._spent += self._each
+        return sum(total for total, _ in totals) / sum(rows for _, rows in totals)

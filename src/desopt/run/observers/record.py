@@ -1,0 +1,68 @@
+"""What a run has reached: state, history and best point."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from desopt.contract.types import Answer, FloatArray
+from desopt.run.history import End, History, Result, Row, Status
+from desopt.system.terminal import warn
+
+
+@dataclass
+class Record:
+    """The rounds so far, those of a resumed journal included. ``initial`` is f(x0)."""
+
+    state: Any
+    history: History = field(default_factory=History)
+    initial: float = math.nan
+    best_fun: float = math.nan
+    best_x: FloatArray | None = None
+
+    def begin(self, record: Record) -> None:
+        if not self.history:
+            self.compare(self.initial, self.state.x)
+
+    def round(self, row: Row, state: Any, answers: Sequence[Answer]) -> None:
+        self.history.append(row)
+        self.state = state
+        self.compare(row["loss"], state.x)
+
+    def end(self) -> None:
+        if self.history:  # the last row may have been evaluated since
+            self.compare(self.history[-1]["loss"], self.state.x)
+
+    def compare(self, loss: float, x: FloatArray) -> None:
+        """Keep the best point. States are never modified, so that x need not be copied."""
+        if math.isfinite(loss) and not loss >= self.best_fun:
+            self.best_fun, self.best_x = loss, x
+
+    def result(self, end: End, engine: str, why: str) -> Result:
+        """The result of a run that ended so; ``why`` says how its engine was chosen."""
+        last = self.history[-1] if self.history else {}
+        nans = int(last.get("nans", 0))
+        message = end.message
+        if nans:
+            message += f"; {nans} values were not finite and counted as rejected steps"
+            warn(f"fun returned NaN or infinity {nans} times", RuntimeWarning, stacklevel=4)
+        x = self.state.x
+        return Result(
+            x=x.copy(),  # a callback may have kept the state's own
+            fun=float(last.get("loss", self.initial)),
+            nfev=int(last.get("evaluations", 0)),
+            nit=int(self.state.round),
+            success=end.status is not Status.INTERRUPTED and bool(np.isfinite(x).all()),
+            status=int(end.status),
+            message=f"{message} ({why})",
+            engine=engine,
+            initial_fun=float(self.initial),
+            nan_count=nans,
+            history=self.history,
+            best_x=(x if self.best_x is None else self.best_x).copy(),
+            best_fun=float(self.best_fun),
+        )

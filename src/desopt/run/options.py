@@ -1,0 +1,239 @@
+"""Every setting of ``minimize``, ``desopt run``, studies and federations, declared once.
+
+A declaration says what the setting is called, its default, what it may be, its help text, where it
+can be set (the *doors*), and whether it belongs to the identity of a run: a resumed run may change
+the other settings only. Signatures elsewhere repeat a default for the reader; a test compares them.
+
+Nothing here imports numba: ``desopt --help`` and shell completion read this module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from importlib import import_module
+from types import SimpleNamespace
+from typing import Any, Literal, TypeAlias
+
+from desopt.contract import checks
+from desopt.contract.errors import check_name
+
+Door: TypeAlias = Literal["minimize", "run", "study", "federation"]
+Check: TypeAlias = Callable[[str, Any], Any]
+Names: TypeAlias = Callable[[], Iterable[str]]
+
+EVERYWHERE: tuple[Door, ...] = ("minimize", "run", "study", "federation")
+RUNS: tuple[Door, ...] = ("minimize", "run", "federation")
+LOCAL: tuple[Door, ...] = ("minimize", "run")
+PYTHON: tuple[Door, ...] = ("minimize", "federation")
+
+
+def _anything(name: str, value: Any) -> Any:
+    """For settings that are checked where they are used."""
+    return value
+
+
+def _up_to(limit: str) -> Check:
+    """1 to a limit of the random streams, which are imported late: they load numba."""
+
+    def check(name: str, value: Any) -> int:
+        return checks.whole(
+            name, value, 1, getattr(import_module("desopt.contract.streams"), limit)
+        )
+
+    return check
+
+
+def _names(module: str, registry: str) -> Names:
+    """The keys of a registry, imported late."""
+    return lambda: list(getattr(import_module(module), registry))
+
+
+def _one_of(names: Names) -> Check:
+    def check(name: str, value: Any) -> str:
+        if not isinstance(value, str):
+            raise TypeError(f"{name} must be one of {', '.join(names())}, got {value!r}")
+        check_name(name, value, names())
+        return value
+
+    return check
+
+
+def _optional(check: Check) -> Check:
+    return partial(checks.optional, check)
+
+
+method_names = _names("desopt.methods", "METHODS")
+loss_names = _names("desopt.objectives", "LOSSES")
+aggregate_names = _names("desopt.methods.aggregation", "AGGREGATES")
+
+
+def engine_names() -> list[str]:
+    """``"auto"`` and the engines by name."""
+    return ["auto", *_names("desopt.engines", "ENGINES")()]
+
+
+_FROM_ONE: Check = checks.whole
+_FROM_ZERO: Check = partial(checks.whole, least=0)
+
+
+@dataclass(frozen=True)
+class Option:
+    """The declaration of one setting.
+
+    ``kind`` is its type on the command line. ``part`` names the argument of ``minimize`` whose
+    object, where one is given, holds the setting itself. ``defaults`` has the doors with another
+    default.
+    """
+
+    name: str
+    default: Any
+    kind: Any
+    help: str
+    doors: tuple[Door, ...]
+    check: Check = _anything
+    group: str = ""
+    identity: bool = True
+    part: Literal["fun", "method", "engine"] | None = None
+    choices: Names | None = None
+    metavar: str | None = None
+    defaults: Mapping[Door, Any] = field(default_factory=dict)
+
+    def default_at(self, door: Door) -> Any:
+        return self.defaults.get(door, self.default)
+
+
+def _problem(name: str, default: Any, kind: Any, text: str, **more: Any) -> Option:
+    return Option(name, default, kind, text, ("run",), group="Problem", **more)
+
+
+def _method(
+    name: str, default: Any, kind: Any, text: str, check: Check,
+    doors: tuple[Door, ...] = EVERYWHERE, **more: Any,
+) -> Option:  # fmt: skip
+    """A hyper-parameter, with the paper's symbol."""
+    return Option(name, default, kind, text, doors, check, "Method", part="method", **more)
+
+
+def _engine(name: str, default: Any, kind: Any, text: str, check: Check) -> Option:
+    return Option(name, default, kind, text, LOCAL, check, "Engine", identity=False, part="engine")
+
+
+def _end(
+    name: str, kind: Any, text: str, check: Check, doors: tuple[Door, ...] = RUNS, **more: Any
+) -> Option:
+    return Option(name, None, kind, text, doors, _optional(check), "End", identity=False, **more)
+
+
+def _python(
+    name: str, default: Any, text: str, check: Check = _anything, *, identity: bool = False,
+    doors: tuple[Door, ...] = PYTHON, **more: Any,
+) -> Option:  # fmt: skip
+    """A setting with values that a command line cannot express."""
+    return Option(name, default, None, text, doors, check, identity=identity, **more)
+
+
+def _federation(name: str, default: Any, text: str) -> Option:
+    return Option(name, default, None, text, ("federation",), identity=False)
+
+
+OPTIONS: tuple[Option, ...] = (
+    _problem("data", None, str | None, "Data set (see desopt data list) or file.", metavar="NAME"),
+    _problem("loss", "lr", str, "Loss of the linear model.", choices=loss_names),
+    Option("regularization", 1e-6, float, "Weight of the penalty.", EVERYWHERE, checks.real,
+           "Problem", part="fun"),
+    _problem("python", None, str | None, "Your own objective, fun(x, batch) or fun(x).",
+             metavar="MODULE:FUNC"),
+    _problem("n", None, int | None, "For --python: start at n zeros.",
+             check=_optional(_FROM_ONE)),
+    _problem("x0", None, str | None, "Starting point.", metavar="FILE.npy"),
+    _problem("rows", None, int | None, "Use this many rows of the data.",
+             check=_optional(partial(checks.whole, least=2))),
+    _problem("test_share", 0.2, float, "Share of the rows held out for testing."),
+    _problem("data_dir", None, str | None, "Folder of data files.", metavar="DIR", identity=False),
+
+    Option("method", "des-mr", str, "Method.", EVERYWHERE, group="Method", choices=method_names),
+    Option("workers", 10, int, "M, the number of workers.", EVERYWHERE, _up_to("SERVER"), "Method"),
+    _method("iterations", 100, int, "K, iterations per worker and round.",
+            _up_to("MAX_ITERATIONS")),
+    Option("batch_size", 1000, int, "b, rows per minibatch.", EVERYWHERE, _FROM_ONE, "Method"),
+    _method("step_size", 1.0, float, "alpha, the step size.", checks.positive),
+    _method("momentum", 0.5, float, "beta, the server's momentum.", checks.real),
+    _method("mixture", 8, int, "l, coordinates per mutation.", _FROM_ONE),
+    _method("radius", 1e-6, float, "mu of two-point estimates.", checks.positive),
+    _method("population", None, int | None, "lambda of population methods; default: from M K b.",
+            _optional(partial(checks.whole, least=2)), doors=RUNS),
+    _method("aggregate", "mean", str, "How the workers' points become one.",
+            _one_of(aggregate_names), doors=RUNS, choices=aggregate_names),
+    _python("sampler", None, "Distribution of the mutations.", identity=True, part="method"),
+    Option("participation", 1.0, float, "Share of the workers asked in a round.", RUNS,
+           checks.share, "Method"),
+    Option("seed", 0, int, "Seed of everything random, the data split included.", RUNS,
+           partial(checks.whole, least=0, most=2**64 - 1), "Method"),
+
+    Option("engine", "auto", str, "Engine.", LOCAL, group="Engine", identity=False,
+           choices=engine_names),
+    _engine("jobs", None, int | None, "Threads, processes or actors; default: one per core.",
+            _optional(_FROM_ONE)),
+    _engine("round_timeout", None, float | None,
+            "Seconds for one worker's part of a round (processes, ray).",
+            _optional(checks.positive)),
+    _engine("attempts", 3, int, "Attempts at one worker's part of a round (processes, ray).",
+            _FROM_ONE),
+    _python("setup", None, "Called once per process before the objective.", doors=("minimize",),
+            part="fun"),
+
+    Option("rounds", 100, int, "T, the number of rounds.", EVERYWHERE, _up_to("MAX_ROUNDS"), "End",
+           identity=False, defaults={"study": None}),
+    _end("max_evaluations", int | None, "Compute at most this many function values.", _FROM_ONE),
+    _end("max_seconds", float | None, "Stop after this many seconds.", checks.positive,
+         doors=LOCAL),
+    _end("target", float | None, "Stop when the objective reaches this value.", checks.real),
+    _end("patience", int | None, "Stop after this many rounds without improvement.", _FROM_ONE),
+    _end("eval_every", int | None,
+         "Rounds between evaluations of the full objective; 0: never. Default: up to 100 times.",
+         _FROM_ZERO, defaults={"federation": 1}),
+
+    _python("callbacks", (), "Called with each round's row; True ends the run."),
+    _python("journal", None, "File that makes the run resumable."),
+    _python("snapshot_every", 0, "Rounds between states in the journal; 0: none.", _FROM_ZERO),
+    _python("progress", None, "Whether to show a progress bar; None: on a terminal."),
+
+    _federation("deadline", None, "Seconds until a round is merged without the missing answers."),
+    _federation("min_answers", None, "Answers without which a round is not merged."),
+    _federation("min_nodes", 1, "Nodes to wait for before the first round."),
+    _federation("nodes", None, "The worker of each node."),
+    _federation("loss", "mean", "How the nodes' values of the objective become one."),
+    _federation("evaluation", None, "Data of the server, to evaluate the objective on."),
+    _federation("poll", 0.2, "Seconds between two looks at the messages."),
+)  # fmt: skip
+
+
+def options_of(door: Door) -> dict[str, Option]:
+    """The settings that a door has, by name."""
+    return {option.name: option for option in OPTIONS if door in option.doors}
+
+
+def checked(door: Door, given: Mapping[str, Any]) -> SimpleNamespace:
+    """All settings of a door as attributes: those given, checked, and the others' defaults."""
+    return SimpleNamespace(
+        **{
+            name: option.check(name, given[name]) if name in given else option.default_at(door)
+            for name, option in options_of(door).items()
+        }
+    )
+
+
+def refuse_settings_beside(part: Literal["fun", "method", "engine"], owner: Any,
+                           settings: SimpleNamespace) -> None:  # fmt: skip
+    """Refuse settings of ``minimize`` that contradict an object with settings of its own."""
+    for name, option in options_of("minimize").items():
+        value = getattr(settings, name)
+        if option.part != part or value == option.default:
+            continue
+        if value != getattr(owner, name, option.default):
+            raise ValueError(
+                f"{name}={value!r} has no effect on {part}={owner!r:.80}, an object with settings "
+                "of its own; set it there and leave it out here"
+            )

@@ -1,0 +1,133 @@
+"""``replay``: the points of a run from the answers in its journal, without workers or data."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from desopt.contract import checks
+from desopt.contract.errors import JournalError
+from desopt.contract.types import Algorithm, FloatArray
+from desopt.methods import METHODS, restore
+from desopt.methods.samplers import Sampler, as_sampler, restore_sampler
+from desopt.run import header as headers
+from desopt.run import journal as journals
+from desopt.run.arguments import is_algorithm
+from desopt.run.journal_file import refusing
+
+#: The most coordinates that the steps of one worker's round may change, in a replay.
+MAX_COORDINATES = 2**27
+
+
+def replay(
+    journal: str | os.PathLike[str],
+    round: int | None = None,
+    *,
+    method: Algorithm | Callable[..., Algorithm] | None = None,
+    sampler: Sampler | Callable[[np.random.Generator, int], Any] | None = None,
+) -> FloatArray:
+    """x after ``round`` rounds (None: all), rebuilt from the journal's answers bit for bit.
+
+    A run with a method or a sampler of your own needs it again here. ``method`` is the algorithm
+    object, or its class: that is called with the settings in the journal.
+    """
+    return replayed(Path(journal), journals.read(journal), round, method=method, sampler=sampler)
+
+
+def replayed(
+    path: Path,
+    contents: journals.Contents,
+    round: int | None = None,
+    *,
+    method: Any = None,
+    sampler: Any = None,
+) -> FloatArray:
+    """``replay`` for a journal that has been read."""
+    headers.check_versions(path, contents.header)
+    done = len(contents.rows)
+    if round is not None and not 0 <= round <= done:
+        raise ValueError(f"round must be 0 to {done}, the rounds in {path}; got {round!r}")
+    algorithm = _algorithm(path, contents.header, method, sampler)
+    with refusing(path, "what it holds"):
+        (state,) = forward(algorithm, contents, (done if round is None else round,))
+    x: FloatArray = state.x
+    return x
+
+
+def forward(algorithm: Algorithm, contents: journals.Contents, rounds: Iterable[int]) -> list[Any]:
+    """The states after these rounds, which must not decrease.
+
+    Each is computed by merges from the nearest state before it: a snapshot, or the last one found.
+    """
+    like = algorithm.init(np.zeros(contents.header["config"]["n"]))
+    found: list[Any] = []
+    for last in rounds:
+        snapshot = max((s for s in contents.snapshots if s.round <= last), key=lambda s: s.round)
+        if not found or found[-1].round < snapshot.round:
+            state = snapshot.state(like)
+        while state.round < last:
+            state = algorithm.merge(state, contents.answers[state.round])
+        found.append(state)
+    return found
+
+
+def _algorithm(path: Path, header: Mapping[str, Any], method: Any, sampler: Any) -> Algorithm:
+    """The algorithm of the run: the user's own, or the one that the header describes."""
+    own = as_sampler(sampler)
+    if is_algorithm(method):
+        if own is not None:
+            raise ValueError("method is an object with a sampler of its own; leave sampler out")
+        headers.warn_of_other_part(path, header, "method", method)
+        headers.check_method(path, header, method.settings())
+        algorithm: Algorithm = method
+        return algorithm
+    if own is not None:
+        headers.warn_of_other_part(path, header, "sampler", sampler)
+    if method is not None:
+        return _made(path, header, method, own)
+    with refusing(path, "what it holds"):
+        settings = header["config"]["method"]
+        if settings["name"] not in METHODS:
+            raise JournalError(
+                f"{path}: method {settings['name']!r:.80} is not one of {', '.join(METHODS)}; give "
+                "the algorithm object or its class as replay(..., method=...)"
+            )
+        _check_plausible(settings)
+        return restore(settings, own)
+
+
+def _made(
+    path: Path, header: Mapping[str, Any], make: Callable[..., Any], sampler: Sampler | None
+) -> Algorithm:
+    """The user's class called with the settings of the header."""
+    if not callable(make):
+        raise TypeError(f"method must be an algorithm object or a class of them, got {make!r:.80}")
+    with refusing(path, "the settings of its method"):
+        settings = dict(header["config"]["method"])
+        _check_plausible(settings)
+        if "sampler" in settings:
+            settings["sampler"] = sampler or restore_sampler(settings["sampler"])
+        taken = inspect.signature(make).parameters
+        if "name" not in taken and not any(p.kind is p.VAR_KEYWORD for p in taken.values()):
+            settings.pop("name")  # a class has a name of its own
+        made = make(**settings)
+    if not is_algorithm(made):
+        raise TypeError(f"method must make an algorithm, but it returned {made!r:.80}")
+    headers.check_method(path, header, made.settings())
+    algorithm: Algorithm = made
+    return algorithm
+
+
+def _check_plausible(method: Mapping[str, Any]) -> None:
+    """Refuse settings that no run can have had, before they take memory."""
+    whole = {name: method[name] for name in ("iterations", "seed", "population") if name in method}
+    whole["mixture"] = method.get("sampler", {}).get("l", 1)
+    for name, value in whole.items():
+        checks.whole(name, value, 0)
+    if whole["mixture"] * whole.get("iterations", 1) > MAX_COORDINATES:
+        raise ValueError(f"{whole['mixture']} coordinates in each of {whole['iterations']} steps")
