@@ -52,6 +52,7 @@ def register(
     *,
     title: str | None = None,
     look: tuple[str, str, str] | None = None,
+    sampler: type[Sampler] | None = None,
     defaults: Callable[[ProblemSize], Mapping[str, Any]] | None = None,
 ) -> None:
     """Make a part of your own available by name.
@@ -64,6 +65,8 @@ def register(
         one; a class receives ``penalty`` if it takes it.
     title, look
         Of a method: its name and its line (colour, dash, marker) in figures.
+    sampler
+        Of a method: the sampler that its name stands for, as ``des-mr`` is DES with one.
     defaults
         Of a method: settings derived from the size of the problem, such as a population.
 
@@ -82,11 +85,13 @@ def register(
         )
     registry = kinds[kind]
     _refuse_taken(kind, name, thing, registry)
+    facts = {"title": title, "look": look, "sampler": sampler, "defaults": defaults}
+    given: dict[str, Any] = {key: fact for key, fact in facts.items() if fact is not None}
     if kind == "method":
-        registry[name] = _method(name, thing, title, look, defaults)
+        registry[name] = _method(name, thing, **given)
     else:
-        if title is not None or look is not None or defaults is not None:
-            raise ValueError(f"title, look and defaults are for methods, not for a {kind}")
+        if given:
+            raise ValueError(f"{', '.join(given)} is for methods, not for a {kind}")
         registry[name] = (_sampler if kind == "sampler" else _objective)(name, thing)
     _ours[kind, name] = thing
 
@@ -117,9 +122,10 @@ def _check_members(kind: str, name: str, thing: Any, members: Iterable[str]) -> 
 def _method(
     name: str,
     thing: Any,
-    title: str | None,
-    look: tuple[str, str, str] | None,
-    defaults: Callable[[ProblemSize], Mapping[str, Any]] | None,
+    *,
+    title: str | None = None,
+    look: tuple[str, str, str] | None = None,
+    **facts: Any,
 ) -> Method:
     if not isinstance(thing, type):
         raise TypeError(
@@ -137,7 +143,7 @@ def _method(
         look=Look(*look) if look else _next_look(),
         answer="its layout",
         values="its cost",
-        defaults=defaults,
+        **facts,
     )
 
 

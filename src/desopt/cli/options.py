@@ -22,6 +22,16 @@ Debug = Annotated[
 ]
 
 
+Plugin = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--plugin",
+        metavar="MODULE",
+        help="Module that registers methods, samplers or objectives; repeatable.",
+    ),
+]
+
+
 class GroupedCommand(TyperCommand):
     """A command whose help lists its options under the headings of their ``rich_help_panel``.
 

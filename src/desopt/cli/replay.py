@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from desopt.cli.options import Debug
+from desopt.cli.options import Debug, Plugin
 
 if TYPE_CHECKING:
     from desopt.contract.types import FloatArray
@@ -40,6 +40,7 @@ def replay(
             "runs that are equal bit for bit.",
         ),
     ] = False,
+    plugin: Plugin = None,
     debug: Debug = False,
 ) -> None:
     """Summarise a journal and rebuild x after any of its rounds.
@@ -50,6 +51,7 @@ def replay(
 
     import numpy as np
 
+    from desopt import plugins
     from desopt.run import journal as journals
     from desopt.run.replay import replayed
 
@@ -59,6 +61,7 @@ def replay(
             f"there is no file {str(journal)!r}; give one written by minimize(journal=...)",
             param_hint="JOURNAL",
         )
+    plugins.load(plugin or ())
     content = journals.read(journal)
     last = len(content.rows)
     if round is not None and not 0 <= round <= last:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from desopt.cli.options import Debug
+from desopt.cli.options import Debug, Plugin
 
 if TYPE_CHECKING:
     from desopt.studies.study import Study
@@ -69,16 +69,19 @@ def suite(
         bool,
         typer.Option("--all", help="With --csv: include cases that the study no longer has."),
     ] = False,
+    plugin: Plugin = None,
     debug: Debug = False,
 ) -> None:
     """Run the paper's experiments, or a study of your own.
 
     Ctrl-C stops it; the same command continues. Several processes can share one folder.
     """
+    from desopt import plugins
     from desopt.studies import study as studies
     from desopt.studies.output import file_name
     from desopt.system.parallel import cores
 
+    plugins.load(plugin or ())
     if study == "paper":
         where = str(data_dir) if data_dir else None
         chosen = studies.paper(scale, data or (), rows, where)

@@ -10,6 +10,7 @@ import threading
 from queue import SimpleQueue
 from typing import Any
 
+from desopt import plugins
 from desopt.studies.cases import Case, from_mapping
 from desopt.studies.datasets import digest
 from desopt.studies.execute import Split, execute, warm_up
@@ -56,6 +57,7 @@ def main(data_dir: str | None = None) -> None:
     os.dup2(2, 1)  # anything printed goes to stderr, not between the answers
     requests: SimpleQueue[str] = SimpleQueue()
     threading.Thread(target=_listen, args=(requests,), daemon=True).start()
+    plugins.load()  # those of the parent
     runner = CaseRunner(data_dir)
     _say(out, {"machine": machine()})
     while True:
