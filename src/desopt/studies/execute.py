@@ -156,6 +156,6 @@ def _search(
             case.problem, np.zeros(n), data, method=case.method, workers=case.workers,
             rounds=rounds, iterations=case.iterations, batch_size=case.batch_size,
             step_size=case.step_size, momentum=case.momentum, mixture=case.mixture,
-            radius=case.radius, regularization=case.regularization, seed=case.seed, callbacks=callbacks,
-            engine="serial", eval_every=0, progress=False, **more,
+            radius=case.radius, regularization=case.regularization, seed=case.seed,
+            callbacks=callbacks, engine="serial", eval_every=0, progress=False, **more,
         )  # fmt: skip
