@@ -129,7 +129,7 @@ def test_dealt_data_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         looks += 1
         return all_finite(array)
 
-    monkeypatch.setattr("desopt.objectives.linear.all_finite", look)
+    monkeypatch.setattr("desopt.objectives.tables.all_finite", look)
     shards = LinearModel("lr").prepare(as_shards((X, Y > 0), 20, seed=0))
     assert isinstance(shards, Partitioned)
     assert len(shards) == 20
@@ -320,6 +320,19 @@ def test_a_fingerprint_says_who_has_what() -> None:
     deals += [Partitioned((X,), np.arange(23)[::-1], np.array([0, 9, 23]))]
     assert len({fingerprint(deal) for deal in deals}) == 3
     assert fingerprint([Rows((X,), np.array([1]))]) != fingerprint([Rows((X,), np.array([2]))])
+
+
+def test_fingerprints_in_journals_stay_valid() -> None:
+    """Digests of the first version, whose classes had other names."""
+    table = np.arange(12.0).reshape(6, 2)
+    expected: dict[str, Any] = {
+        "f86df4e6a1f8926c1a6ac6ac4c8ed895": None,
+        "9241731f88386a9892ab5d992b182155": lambda rng, b: rng.random(b),
+        "b2047101567b34fad2afaabb274d7e62": table,
+        "403f72c8fede3f6618dc9be58fafa0c0": [np.arange(4.0), np.arange(3.0)],
+    }
+    for digest, given_ in expected.items():
+        assert fingerprint(as_shards(given_, 2, 5)) == digest
 
 
 def test_a_fingerprint_of_what_is_not_plain_numbers() -> None:

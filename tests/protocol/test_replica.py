@@ -19,7 +19,7 @@ from desopt.methods import METHODS
 from desopt.objectives import PythonObjective
 from desopt.protocol import wire
 from desopt.protocol.replica import Replica
-from desopt.protocol.server import Server
+from desopt.protocol.server import Server, Traffic
 from desopt.protocol.wire import Reason, WireError
 
 N, WORKERS, ROUNDS = 60, 5, 8
@@ -363,6 +363,19 @@ def test_bytes_are_counted_without_building_messages(monkeypatch: pytest.MonkeyP
     serial(participation=0.4)
     assert packed[0] == 0
     assert len(packed) < ROUNDS
+
+
+def test_memory_for_the_count_does_not_grow_with_the_workers() -> None:
+    """Only workers that an update could still reach are known: of a million, a few."""
+    algorithm = METHODS["des-mr"].make("des-mr", SETTINGS | {"aggregate": "mean"})
+    asked = [range(10 * t, 10 * t + 10) for t in range(200)]
+    traffic = Traffic(algorithm, 10**6, lambda round: asked[round])
+    state: Any = algorithm.init(np.zeros(N))
+    for round in range(200):
+        traffic.count(replace(state, round=round))
+    kept = 2 * 8 * N // (4 + 10 * 6)
+    assert len(traffic._recent) == kept
+    assert len(traffic._last) == 10 * kept
 
 
 # --- the hook for engines --------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -78,28 +77,13 @@ class Job:
             error.worker = worker
             raise
 
-    def time_of_a_value(self, x: FloatArray) -> float:
-        """Seconds of one function value on a minibatch, after a first one to warm up."""
-        try:
-            f = self._local(0).function(x, 0)
-            f.value(x)
-            began = time.perf_counter()
-            f.value(x)
-        except ObjectiveError as error:
-            error.worker, error.round = 0, 0
-            raise
-        return time.perf_counter() - began
-
     def _open(self, worker: int) -> WorkerData:
         """The worker's data bound to the objective; a loader runs here."""
         shard = self.shards[worker].open(self.objective, worker)
-        self._check_width(f"worker {worker}", [shard])
-        return WorkerData(self.objective, shard, self.seed, worker, self.batch_size)
-
-    def _check_width(self, who: str, shards: Sequence[Shard]) -> None:
-        width = self.objective.dimension(shards)
+        width = self.objective.dimension([shard])
         if width not in (None, self.n):
-            refuse_width(who, width, self.n, getattr(shards[0], "columns", None))
+            refuse_width(f"worker {worker}", width, self.n, getattr(shard, "columns", None))
+        return WorkerData(self.objective, shard, self.seed, worker, self.batch_size)
 
 
 class Engine(Protocol):

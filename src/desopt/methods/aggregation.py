@@ -1,4 +1,4 @@
-"""How the displacements v_i - x of those who answered become one step, coordinate by coordinate.
+"""Aggregates of the displacements v_i - x of those who answered, coordinate by coordinate.
 
 ==============  ===============================================  ==========================
 name            a coordinate's step                              liars it withstands
@@ -8,8 +8,8 @@ median          the middle value; the mean of two middle ones    fewer than half
 trimmed-mean    the mean without the 3 M // 10 least and most    3 M // 10
 ==============  ===============================================  ==========================
 
-The mean needs one answer at a time. The others need all of them, and work on as many
-coordinates at once as fit in ``BLOCK_BYTES``; beyond that, answers are rebuilt for each block.
+The mean takes one answer at a time. The others need all of them, and work on blocks of
+coordinates that fit in ``BLOCK_BYTES``; with several blocks, answers are rebuilt for each.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from desopt.contract.types import Answer, FloatArray
 
 BLOCK_BYTES = 2**28
 
-#: add(total, answer): total += v_i - x; whether it did. A displacement that is not finite is
-#: none: whoever sends it did not answer.
+#: add(total, answer): total += v_i - x, and True; False where the displacement is not finite. Such
+#: an answer counts as missing.
 Add = Callable[[FloatArray, Answer], bool]
 
 

@@ -1,12 +1,12 @@
 """ZO-signSGD with majority vote (Liu et al., ICLR 2019; section 5.1 of the paper).
 
 In round t a worker makes K' = K/2 central-difference estimates g_k u_k at x_t, each on its own
-minibatch, and votes with the sign of their mean; the server goes alpha / sqrt(t+1) along the
-sign of the sum of votes. sign(0) = 0, so a tie leaves the coordinate where it is. A vote is -1, 0
-or 1 whatever the slopes are: where they add up to no number (inf - inf) it is 0.
+minibatch, and votes with the sign of their mean; the server steps alpha / sqrt(t+1) along the
+sign of the sum of votes. sign(0) = 0: a tie leaves the coordinate unchanged. A vote is -1, 0 or 1
+whatever the slopes are; where their sum is NaN (inf - inf) it is 0.
 
-A worker's answer is its K' scalars g_k; the vote, a sign for each of n coordinates, is rebuilt
-from them and the stream of u_k.
+A worker's answer is its K' scalars g_k. They and the stream of u_k give the sum of the estimates,
+and its signs the vote, one for each of n coordinates.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ class PythonObjective:
         return PythonFunction(self.fun, batch, self._state())
 
     def _state(self) -> tuple[Any, ...]:
-        """What ``setup`` made for this thread: nothing, or one more argument."""
+        """The result of ``setup`` for this thread, as one more argument; () where there is none."""
         if self.setup is None:
             return ()
         if not hasattr(self._prepared, "state"):
@@ -70,7 +70,7 @@ class PythonObjective:
 
 
 class PythonFunction:
-    """fun on one batch, or on a fresh one for each iteration."""
+    """fun on one batch, or on a fresh one for each iteration. It cannot write into x."""
 
     def __init__(self, fun: Callable[..., Any], batch: Batch, state: tuple[Any, ...]) -> None:
         self.rows = batch.rows
@@ -82,6 +82,9 @@ class PythonFunction:
         if iteration != self._iteration:
             self._arguments = (*self._batch.at(iteration).arguments(), *self._state)
             self._iteration = iteration
+        if x.flags.writeable:  # points of searches are not: this is x of the run
+            x = x.view()
+            x.flags.writeable = False
         try:  # a with statement would cost more than the call of a small function
             value = self._fun(x, *self._arguments)
         except Exception as error:

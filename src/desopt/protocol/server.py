@@ -232,8 +232,9 @@ class Traffic:
         self, algorithm: Algorithm, workers: int, asked: Callable[[int], Sequence[int]]
     ) -> None:
         self._size, self._workers, self._asked = layout_of(algorithm).size, workers, asked
-        self._last: dict[int, int] = {}  # by worker: the round in which it was last asked
-        self._noted = 0  # rounds before this one are in _last
+        # Rounds that an update can replay, and for their workers the last one that asked them.
+        self._recent: deque[tuple[int, Sequence[int]]] = deque()
+        self._last: dict[int, int] = {}
         self._up = self._down = 0
 
     def count(self, state: Any) -> None:
@@ -242,13 +243,12 @@ class Traffic:
         answers = codec.round_bytes(len(asked), self._size)
         kept = min(codec.state_bytes(state) // answers, wire.MAX_REPLAY)
         self._up += len(asked) * (wire.OVERHEAD + self._size)
-        snapshot = 0
-        for missed, workers in self._missed(state.round, asked).items():
-            if missed is not None and missed <= kept:
-                self._down += workers * wire.update_bytes(missed * answers)
+        for missed, workers in self._missed(state.round, asked, kept).items():
+            if missed is None:
+                message = len(wire.pack_snapshot(bytes(8), wire.NOWHERE, state))
             else:
-                snapshot = snapshot or len(wire.pack_snapshot(bytes(8), wire.NOWHERE, state))
-                self._down += workers * snapshot
+                message = wire.update_bytes(missed * answers)
+            self._down += workers * message
 
     def take(self) -> tuple[int, int]:
         """Bytes up and down since the last call."""
@@ -256,12 +256,19 @@ class Traffic:
         self._up = self._down = 0
         return taken
 
-    def _missed(self, round: int, asked: Sequence[int]) -> Mapping[int | None, int]:
-        """The rounds that workers have to catch up on (None: all), with the number of workers."""
+    def _missed(self, round: int, asked: Sequence[int], kept: int) -> Mapping[int | None, int]:
+        """Rounds to replay (None: more than are kept), and the number of workers that need them."""
         if len(asked) == self._workers:
-            return {1 if round else None: self._workers}
-        for earlier in range(self._noted, round):
-            self._last.update(dict.fromkeys(self._asked(earlier), earlier))
-        self._noted = max(self._noted, round)
+            return {1 if round and kept else None: self._workers}
+        first = max(0, round - kept)
+        for earlier in range(max(first, self._recent[-1][0] + 1 if self._recent else 0), round):
+            workers = self._asked(earlier)
+            self._recent.append((earlier, workers))
+            self._last.update(dict.fromkeys(workers, earlier))
+        while self._recent and self._recent[0][0] < first:
+            earlier, workers = self._recent.popleft()
+            for worker in workers:
+                if self._last[worker] == earlier:
+                    del self._last[worker]
         last = map(self._last.get, asked)
         return Counter(None if seen is None else round - seen for seen in last)
