@@ -1,4 +1,4 @@
-"""CONTRIBUTING.md: its blocks run, and its lists of files are true."""
+"""CONTRIBUTING.md: its blocks run, and its lists of files are true, as on the architecture page."""
 
 import ast
 import inspect
@@ -118,8 +118,28 @@ def test_a_method_is_named_in_its_own_file_and_the_registry() -> None:
         assert not {path for path in extra if path.parent == PACKAGE / "methods"}, name
 
 
-def test_the_table_of_folders_is_complete() -> None:
-    rows = re.findall(r"^\| (`[^|]+) \|", CHAPTERS["Where things are"], re.M)
+ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "text", [CHAPTERS["Where things are"], ARCHITECTURE], ids=["contributing", "architecture"]
+)
+def test_the_tables_of_folders_are_complete(text: str) -> None:
+    _, _, table = text.partition("| folder | content |")
+    rows = re.findall(r"^\| (`[^|]+) \|", table.partition("\n\n")[0], re.M)
     listed = {name.strip("/`") for row in rows for name in row.split(", ")}
     here = {path.name for path in PACKAGE.iterdir() if not path.name.startswith(("_", "py."))}
     assert listed == here
+
+
+def test_files_on_the_architecture_page_exist() -> None:
+    folders = {
+        path.relative_to(ROOT).as_posix()
+        for path in [
+            *PACKAGE.rglob("*.py"),
+            *(ROOT / "tests").rglob("*.py"),
+            *(ROOT / "examples").rglob("*.py"),
+        ]
+    }
+    for name in set(re.findall(r"`([a-z_/]+\.py)`", ARCHITECTURE)):
+        assert any(f"/{path}".endswith(f"/{name}") for path in folders), name
