@@ -1,8 +1,8 @@
-"""Three of ten workers lie: what becomes of the loss under the mean, the median, the trimmed mean.
+"""Three of ten workers lie: the loss with the mean, the median and the trimmed mean.
 
-Liars answer with the worst mask they can, knowing everybody's data: they accept exactly the
-steps that go up the gradient of the whole objective, which moves x the furthest in the direction
-that hurts most. Or they toss coins. The figure is docs/liars.png.
+Liars either toss coins or send the worst mask: knowing everybody's data, they accept exactly the
+steps along which the whole objective rises, by its gradient. That moves x the furthest in the most
+harmful direction. The figure is docs/liars.png.
 
     python benchmarks/liars.py [PNG]
 """
@@ -31,7 +31,7 @@ Mask = Callable[[Any, Task, int], BoolArray]
 
 @dataclass(frozen=True)
 class WithLiars:
-    """An algorithm, but the first workers make up their accept bits."""
+    """An algorithm whose first workers invent their accept bits."""
 
     honest: Any
     liars: int
@@ -48,7 +48,7 @@ class WithLiars:
 
 
 def random_mask(algorithm: Any, task: Task, worker: int) -> BoolArray:
-    """Coins."""
+    """Coin tosses."""
     coins: BoolArray = (
         np.random.default_rng((task.round, worker)).random(algorithm.iterations) < 0.5
     )
@@ -72,7 +72,7 @@ class WorstMask:
 
 @dataclass(frozen=True)
 class Problem:
-    """Logistic regression on made-up rows."""
+    """Logistic regression on generated rows."""
 
     rows: FloatArray
     labels: FloatArray
@@ -97,7 +97,7 @@ class Problem:
         rounds: int = ROUNDS,
         iterations: int = ITERATIONS,
     ) -> desopt.Result:
-        """des-mr, with liars if they have a mask."""
+        """A run of des-mr; with a mask, the first workers lie."""
         honest = DES(iterations=iterations, step_size=STEP_SIZE, aggregate=aggregate)
         return desopt.minimize(
             "lr",

@@ -1,9 +1,8 @@
-"""A million simulated workers, a thousandth of them asked in each round, on one machine.
+"""A million simulated workers on one machine, a thousandth of them per round.
 
-Every worker has 20 rows of its own that exist only while they are used: they are generated
-from its number, and the data of 1,024 workers at most are in memory. Logistic regression with
-n = 100; the workers differ, since each sees its own part of the space. The loss is that of
-workers that never take part.
+Every worker has 20 rows, generated from its number on demand; the data of at most 1,024 workers
+are in memory. The problem is logistic regression with n = 100. Workers are heterogeneous: each
+sees its own part of the space. The loss is that of workers that never take part.
 
     python benchmarks/million.py
 """
@@ -24,7 +23,7 @@ TRUTH = np.random.default_rng(0).standard_normal(N)
 
 
 def load(worker: int) -> tuple[FloatArray, FloatArray]:
-    """The rows of one worker: around a centre of its own, labelled with noise."""
+    """The rows of one worker: around its own centre, with noisy labels."""
     rng = np.random.default_rng((1, worker))
     X = (rng.standard_normal(N) + rng.standard_normal((ROWS, N))) / np.sqrt(N)
     return X, np.where(X @ TRUTH + 0.3 * rng.standard_normal(ROWS) > 0, 1.0, -1.0)
@@ -37,7 +36,7 @@ def held_out() -> tuple[FloatArray, FloatArray]:
 
 
 def megabytes() -> float:
-    """The most memory that this process ever had."""
+    """The peak memory of this process."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024  # kB, on Linux
 
 
@@ -53,7 +52,9 @@ def main() -> None:
                   f"{row['bytes_up'] / 1e6:8.2f} {row['bytes_down'] / 1e6:8.1f} "
                   f"{row['seconds']:8.1f} {megabytes():8.0f}", flush=True)  # fmt: skip
 
-    print(f"{WORKERS:,} workers, {PARTICIPATION:.1%} of them asked; {megabytes():.0f} MB so far")
+    print(
+        f"{WORKERS:,} workers, {PARTICIPATION:.1%} of them per round; {megabytes():.0f} MB so far"
+    )
     names = "round", "loss", "answers", "MB up", "MB down", "seconds", "peak MB"
     print(f"{names[0]:>6}" + "".join(f" {name:>8}" for name in names[1:]))
     print(f"{0:6} {loss(np.zeros(N)):8.4f}")

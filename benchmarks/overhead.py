@@ -1,9 +1,9 @@
-"""What the library adds to a Python function, per local iteration of des-mr.
+"""The overhead of desopt per call of a Python function, with des-mr.
 
-A worker's K-loop is timed with a function that does next to nothing, against the bare calls of
-that function; the difference, per iteration, is what desopt costs. It must not grow with n:
-the ratio is to the smallest n. What a round costs outside the K-loop, the copy of x and the
-merge, is proportional to n and shown on its own.
+A worker's K-loop with a trivial function is timed against bare calls of that function. The
+difference per iteration is the overhead, which must not grow with n; the ratio is to that of the
+smallest n. The costs of a round outside the K-loop, the copy of x and the merge, are proportional
+to n and shown separately.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ LIMIT_MICROSECONDS = 5.0
 
 
 def first_coordinate(x: FloatArray) -> float:
-    """The cheapest function there is: its cost stands for the interpreter's."""
+    """The cheapest function: it costs the interpreter's call and little else."""
     return float(x[0])
 
 
 def bare_calls(x: FloatArray) -> float:
-    """Seconds for as many calls as a round has iterations."""
+    """Seconds of a call per iteration of a round."""
     began = time.perf_counter()
     for _ in range(ITERATIONS):
         first_coordinate(x)
@@ -55,7 +55,7 @@ def whole_round(algorithm: DES, local: WorkerData, x: FloatArray) -> float:
 
 
 def best(measure: Callable[[], float], turns: int = 7) -> float:
-    """The turn that the machine disturbed least."""
+    """The fastest turn, the least disturbed one."""
     return min(measure() for _ in range(turns))
 
 

@@ -1,9 +1,8 @@
-"""The reader of LIBSVM text beside scikit-learn's, in one run, on one core.
+"""The parser of LIBSVM text against scikit-learn's, on one core.
 
-Real files where there are any (``DESOPT_DATA``, or the folder of the tests), unpacked
-beforehand so that only parsing is timed, and generated text. Seconds are the processor's, so
-that other processes disturb less; of three turns the fastest counts. The last column is what
-opening the same set from the cache takes.
+It reads the real files in ``DESOPT_DATA``, or in the folder of the tests, unpacked beforehand, and
+generated text. Times are CPU times, which other processes disturb less; the fastest of three turns
+counts. The last column is the time to open the same set from the cache.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ WANTED_SPEED, WANTED_RATIO = 50.0, 2.0
 
 
 def seconds(action: Callable[[], object], turns: int = 3) -> float:
-    """The turn that the machine disturbed least."""
+    """The fastest turn, the least disturbed one."""
     times = []
     for _ in range(turns):
         began = time.process_time()
@@ -38,7 +37,7 @@ def seconds(action: Callable[[], object], turns: int = 3) -> float:
 
 
 def texts(folder: Path) -> Iterator[Path]:
-    """Plain text files, as many as there are at hand, in ``folder``."""
+    """The available data sets as plain text files in ``folder``."""
     data_dir = Path(os.environ.get("DESOPT_DATA", DATA))
     here = data.available(data_dir)
     for name in filter(here.__contains__, SETS):
@@ -49,7 +48,7 @@ def texts(folder: Path) -> Iterator[Path]:
         yield plain
     generated = folder / "generated"
     X, y = sparse_twin(20_000, 20_000, 50.0)
-    dump_svmlight_file(X, y, str(generated), zero_based=False)  # 16 digits: the slow path
+    dump_svmlight_file(X, y, str(generated), zero_based=False)  # 16 digits: beyond exact products
     yield generated
 
 
@@ -60,7 +59,7 @@ def main() -> None:
         os.environ["DESOPT_CACHE"] = temporary + "/cache"
         for path in texts(Path(temporary)):
             size = path.stat().st_size / 1e6
-            X, _ = libsvm.read(path)  # and compile
+            X, _ = libsvm.read(path)  # compiles
             theirs, _ = load_svmlight_file(str(path))
             assert np.array_equal(X.data, theirs.data), "the two disagree"
             mine = size / seconds(partial(libsvm.read, path))

@@ -1,10 +1,10 @@
-"""What a round costs on Ray besides the work: ours, bare calls, and the dense exchange.
+"""The overhead of a round on Ray: our engine, bare calls, and a dense exchange.
 
-Ten workers that do nothing. *Bare*: ten actors, one call each with no arguments and no result.
-*Ours*: the engine with ten actors, and with one per CPU. *Dense*: ten actors that are given x,
-stored once a round, and return n numbers each. They take turns in one run; medians. Bytes are
-those of the messages, or of the arrays, in a round; what Ray wraps around them is not counted.
-What is wanted of ours is at most 1.3 times the bare calls.
+Ten workers do nothing. *Bare*: ten actors, one call each without arguments or result. *Ours*: the
+engine with ten actors, and with one per CPU. *Dense*: ten actors that receive x, stored once per
+round, and return n numbers each. They alternate; times are medians. Bytes are those of the
+messages, or of the arrays, in a round, without Ray's own. The goal for ours is at most 1.3 times
+the bare calls.
 
     python benchmarks/ray_overhead.py
 """
@@ -78,7 +78,7 @@ class Bare:
 
 @contextmanager
 def idle_rounds(jobs: int, n: int) -> Iterator[Callable[[], tuple[int, int]]]:
-    """A function that does one round on so many actors, and says its bytes up and down."""
+    """A function that does one round on this many actors and returns its bytes up and down."""
     engine, algorithm = Ray(jobs=jobs), Idle(iterations=ITERATIONS)
     state = algorithm.init(np.random.default_rng(0).standard_normal(n))
 
@@ -97,7 +97,7 @@ def idle_rounds(jobs: int, n: int) -> Iterator[Callable[[], tuple[int, int]]]:
 
 
 def milliseconds(actions: dict[str, Callable[[], object]]) -> dict[str, float]:
-    """The median of each; they take turns, so that all see the same machine."""
+    """The median of each; they alternate, so that all see the same load."""
     times: dict[str, list[float]] = {name: [] for name in actions}
     for turn in range(ROUNDS + 3):
         for name, action in actions.items():
@@ -137,7 +137,7 @@ def measure(n: int, actors: list[Any]) -> None:
 
 
 def main() -> None:
-    os.environ.setdefault("RAY_worker_niceness", "0")  # Ray's workers would wait for all others
+    os.environ.setdefault("RAY_worker_niceness", "0")  # else Ray's workers yield to all others
     connect("local", {"object_store_memory": 1_000_000_000})
     actors = [ray.remote(Bare).options(num_cpus=0).remote() for _ in range(WORKERS)]
     for n in SIZES:

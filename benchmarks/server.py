@@ -1,8 +1,8 @@
-"""What a server's merge costs: des-mr answers of 63 bytes, rebuilt and added up in their order.
+"""The cost of a server's merge: des-mr answers of 63 bytes, rebuilt and added up in order.
 
-n = 47,236, K = 500, l = 8, and as many answers as a round may have. They are made while they are
-merged, as if they came from a network: memory must not depend on their number. All cores that the
-process may use; ``taskset -c 0`` in front leaves one.
+n = 47,236, K = 500, l = 8. Answers are generated during the merge, as if they came from a network:
+memory must not depend on their number. The merge uses all available cores; run it with
+``taskset -c 0`` for one.
 
     python benchmarks/server.py
 """
@@ -24,14 +24,14 @@ COUNTS = (1_000, 10_000, 100_000)
 
 
 def answers(count: int) -> Iterator[Answer]:
-    """Answers with a usual share of accept bits; a few masks, used again and again."""
+    """Answers with a typical share of accept bits, from a few masks."""
     masks = np.random.default_rng(0).random((256, ITERATIONS)) < ACCEPTED
     payloads = [row.tobytes() for row in np.packbits(masks, axis=1, bitorder="little")]
     return (Answer(worker, payloads[worker % 256]) for worker in range(count))
 
 
 def peak_megabytes() -> float:
-    """The most memory that this process ever had."""
+    """The peak memory of this process."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024  # kB, on Linux
 
 

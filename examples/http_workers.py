@@ -1,13 +1,12 @@
-"""Bring your own transport: workers in processes of their own, over HTTP.
+"""Bring your own transport: workers in separate processes, over HTTP.
 
-Only plan, work, merge and the wire are used; HTTP is that of the standard library. A worker
-posts its answers, then the question "this is where I stand", which the server answers as soon
-as there is a round for it to work on. The server prints loss and bytes per round, and at the
-end compares x with a serial run, bit for bit.
+The example uses plan, work, merge, the wire format and the HTTP of the standard library. A worker
+posts its answers, then its position in the run; the server replies when there is a round for it
+to work on. The server prints loss and bytes per round, and finally compares x with a serial run,
+bit for bit.
 
-Strangers can reach a port. A connection that takes too long over a request is closed, there are
-no more threads than slots, and a request is as long as a message may be. Who may connect is for
-TLS and keys, which are not shown here.
+Anybody can connect to a port. So slow connections are closed, the number of threads is limited,
+and no request may be longer than a message. Authentication, by TLS and keys, is not shown here.
 """
 
 import contextlib
@@ -34,16 +33,16 @@ from desopt.protocol.replica import Replica
 from desopt.protocol.server import Server
 
 WORKERS, ROUNDS, N = 6, 10, 1_000
-PEERS = {"0": (0, 1), "1": (2, 3), "2": (4, 5)}  # which process hosts which workers
+PEERS = {"0": (0, 1), "1": (2, 3), "2": (4, 5)}  # process: its workers
 SEED, BATCH = 1, 300
 ALGORITHM = DES(iterations=100, step_size=0.05, seed=SEED)
-POLL, LIMIT = 10.0, 900.0  # seconds: a question waits for its reply; all of it may take
-SLOTS, PATIENCE = 16, 5.0  # connections at a time; seconds that one may take over a request
+POLL, LIMIT = 10.0, 900.0  # seconds for a reply, and for everything
+SLOTS, PATIENCE = 16, 5.0  # concurrent connections; seconds per request
 LONGEST = wire.OVERHEAD + ALGORITHM.layout.size  # bytes of a message from a worker
 
 
 def make_data() -> tuple[Any, Any]:
-    """Every process makes the data for itself; real workers would read their own."""
+    """Every process generates the data; real workers would read their own."""
     rng = np.random.default_rng(0)
     rows = rng.standard_normal((3_000, N))
     return rows, np.sign(rows @ rng.standard_normal(N))
@@ -56,12 +55,12 @@ def make_job() -> Job:
 
 
 def work(port: int, peer: str) -> None:
-    """The worker's side: follow the server until it has nothing more to say."""
+    """The worker's side: follow the server until the run is over."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=LIMIT)
     end = time.monotonic() + LIMIT
 
     def call(message: bytes) -> bytes:
-        while True:  # the same message twice does no harm
+        while True:  # repeating a message is harmless
             try:
                 connection.request("POST", f"/{peer}", message)
                 response = connection.getresponse()
@@ -99,12 +98,12 @@ class Coordinator(ThreadingHTTPServer):
         self.description = wire.pack_description(self.server.run, describe(job, x0))
         self.changed = threading.Condition()
         self.slots = threading.BoundedSemaphore(SLOTS)
-        self.due: dict[socket.socket, float] = {}  # when a request must have come
+        self.due: dict[socket.socket, float] = {}  # deadlines of requests
         for peer, workers in PEERS.items():
             self.server.admit(peer, workers)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """A thread for the connection, if there is one left."""
+        """Start a thread for the connection, if a slot is free."""
         if not self.slots.acquire(blocking=False):
             self.shutdown_request(request)
             return
@@ -118,7 +117,7 @@ class Coordinator(ThreadingHTTPServer):
             self.slots.release()
 
     def service_actions(self) -> None:
-        """Twice a second: end the connections whose request is overdue, their threads with them."""
+        """Twice a second: close connections with overdue requests, which ends their threads."""
         now = time.monotonic()
         for connection, due in list(self.due.items()):
             if now > due:
@@ -126,12 +125,12 @@ class Coordinator(ThreadingHTTPServer):
                     connection.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A connection that broke is the client's affair; anything else is ours."""
+        """Ignore broken connections; report anything else."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, client_address)
 
     def reply(self, peer: str, message: bytes) -> bytes:
-        """The description to who says nothing, the next task to who asks."""
+        """The description for an empty message, the next task for a question."""
         if not message:
             return self.description
         with self.changed:
@@ -164,7 +163,7 @@ class Handler(BaseHTTPRequestHandler):
     """POST /<peer> with one message, or nothing."""
 
     protocol_version = "HTTP/1.1"
-    timeout = LIMIT  # for writes to one who does not read
+    timeout = LIMIT  # for clients that do not read
     server: Coordinator
 
     def handle_one_request(self) -> None:
@@ -180,7 +179,7 @@ class Handler(BaseHTTPRequestHandler):
         if body is None or len(body) != int(length):
             self.refuse()
             return
-        del self.server.due[self.connection]  # what follows is our own time
+        del self.server.due[self.connection]  # the rest is the server's time
         reply = self.server.reply(peer, body)
         self.send_response(200)
         self.send_header("Content-Length", str(len(reply)))
@@ -188,12 +187,12 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(reply)
 
     def refuse(self) -> None:
-        """Nothing more is read from who does not know the rules."""
+        """Close a connection with a malformed request."""
         self.close_connection = True
         self.send_error(400)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """One line per request would hide the rounds."""
+        """Silent: a line per request would hide the rounds."""
 
 
 def main() -> None:

@@ -1,9 +1,9 @@
-"""A mutation distribution of one's own.
+"""A custom mutation distribution.
 
-A sampler is a function ``draw(rng, n)``. It returns n numbers or, when only a few coordinates
-change, (coordinates, values), which costs nothing that grows with n. It should have mean 0 and
-covariance I, and use no randomness but ``rng``: the server calls it again to rebuild the
-worker's point from the accept bits.
+A sampler is a function ``draw(rng, n)``. It returns n numbers or, if only a few coordinates
+change, (coordinates, values), at a cost independent of n. It should have mean 0 and covariance I,
+and ``rng`` as its only source of randomness: the server calls it again to rebuild the worker's
+point from the accept bits.
 """
 
 import numpy as np
@@ -15,11 +15,11 @@ BLOCK = 4
 
 
 def one_block(rng: np.random.Generator, n: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Change one block of neighbouring coordinates: good when neighbours belong together."""
+    """Change one block of neighbouring coordinates, for problems where these are related."""
     blocks = n // BLOCK
     start = BLOCK * int(rng.integers(blocks))
     coordinates = np.arange(start, start + BLOCK)
-    # A block is hit with chance 1 / blocks, so sqrt(blocks) makes the covariance I.
+    # A block is chosen with probability 1 / blocks, so the factor sqrt(blocks) gives covariance I.
     return coordinates, np.sqrt(blocks) * rng.standard_normal(BLOCK)
 
 

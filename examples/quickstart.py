@@ -14,8 +14,8 @@ def main() -> None:
     rows = (rows - rows.mean(axis=0)) / rows.std(axis=0)
     labels = np.where(classes == 1, 1.0, -1.0)
 
-    # "lr" is compiled: mean of log(1 + exp(-y x'a)) + regularization / 2 |x|^2. The rows are
-    # dealt to the workers; each draws its own minibatch every round and answers with 100 bits.
+    # "lr" is compiled: mean of log(1 + exp(-y z'x)) + regularization / 2 |x|^2. The rows are
+    # divided among the workers; each draws a minibatch per round and answers with 100 bits.
     result = desopt.minimize(
         "lr",
         None,

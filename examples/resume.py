@@ -1,7 +1,7 @@
 """Stop a run in the middle, resume it from its journal, and get the same bits.
 
-The journal holds no point, only what the workers answered. From that x is rebuilt, after
-the last round or any other.
+The journal holds the workers' answers, but no point. x is rebuilt from them, after the last round
+or any other.
 """
 
 import tempfile
@@ -44,7 +44,7 @@ def main() -> None:
 
         same = resumed.x.tobytes() == whole.x.tobytes()
         back = desopt.replay(path, round=15).tobytes() == half.x.tobytes()
-    print(f"same bits as the undisturbed run: {same}; round 15 replayed exactly: {back}")
+    print(f"same bits as the uninterrupted run: {same}; round 15 replayed exactly: {back}")
     if not (same and back):
         raise SystemExit("the runs differ")
 

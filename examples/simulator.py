@@ -1,8 +1,7 @@
-"""A slow, noisy simulator in plain Python that must not be shared between threads.
+"""A slow, noisy simulator in plain Python that threads must not share.
 
-A shop keeps six goods. x holds the stock levels it fills up to every evening; demand is
-random. What is left over costs storage, what is missing costs more. All that can be done
-with the shop is to run it.
+A shop sells six goods. x holds the stock levels to which it restocks every evening; demand is
+random. Surplus costs storage, shortage costs more. The cost is only known from simulations.
 """
 
 import numpy as np
@@ -15,7 +14,7 @@ FloatArray = NDArray[np.float64]
 
 
 class Shop:
-    """Keeps the stock between the steps of a run, so no two runs may use it at once."""
+    """It keeps the stock between the steps of a simulation, so it cannot run two at once."""
 
     def __init__(self) -> None:
         self.storage = np.linspace(0.5, 1.0, GOODS)

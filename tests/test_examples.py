@@ -12,7 +12,7 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 
 def run(script: Path, folder: Path) -> str:
-    """Run a script as a user would, in an empty folder; gives what it printed."""
+    """Run a script as a user would, in an empty folder; return what it prints."""
     done = subprocess.run(
         [sys.executable, str(script)], cwd=folder, capture_output=True, text=True, timeout=900
     )
@@ -42,7 +42,7 @@ def test_first_python_block_of_the_readme_runs(tmp_path: Path) -> None:
 
 def test_resume_example_finds_the_same_bits(tmp_path: Path) -> None:
     output = run(ROOT / "examples" / "resume.py", tmp_path)
-    assert "same bits as the undisturbed run: True" in output
+    assert "same bits as the uninterrupted run: True" in output
     assert "round 15 replayed exactly: True" in output
 
 

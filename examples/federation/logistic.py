@@ -1,4 +1,4 @@
-"""The Flower app: logistic regression by des-mr, every node with a data file of its own."""
+"""The Flower app: logistic regression by des-mr, with a data file per node."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,7 +15,7 @@ SETTINGS: dict[str, Any] = {
 
 
 def load_shard(node_config: Mapping[str, Any]) -> tuple[Any, Any]:
-    """The rows of this node; the path is in its configuration and nobody else knows it."""
+    """The rows of this node, from the path in its own configuration."""
     with np.load(node_config["data"]) as file:
         return file["X"], file["y"]
 

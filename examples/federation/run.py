@@ -1,8 +1,8 @@
 """A federation on this machine: a SuperLink, three SuperNodes, TLS, and a key for every node.
 
-Makes the certificates, the keys and a data file per node in a temporary folder, runs the Flower
-app of this folder, prints loss and bytes per round, compares x with a serial run bit for bit, and
-stops everything. Only loopback is used; it takes about a minute.
+It creates the certificates, the keys and a data file per node in a temporary folder, runs the
+Flower app of this folder, prints loss and bytes per round, compares x with a serial run bit for
+bit, and stops everything. It uses the loopback interface only and takes about a minute.
 """
 
 import contextlib
@@ -32,11 +32,11 @@ from desopt.run.journal import read
 APP = Path(__file__).resolve().parent
 HOST = "127.0.0.1"
 NODES, ROUNDS, N = 3, 6, 500
-LIMIT = 600.0  # seconds until we give up
+LIMIT = 600.0  # seconds
 
 
 def make_shard(node: int, rows: int = 1_000) -> tuple[Any, Any]:
-    """What a hospital would have: its own rows of one problem."""
+    """A node's own rows of the common problem, as a hospital would have them."""
     truth = np.random.default_rng(0).standard_normal(N)
     X = np.random.default_rng(1 + node).standard_normal((rows, N))
     return X, np.sign(X @ truth)
@@ -96,7 +96,7 @@ def certificate(
 
 
 def write_secret(path: Path, data: bytes) -> None:
-    """Readable by us alone from the start."""
+    """Create the file readable by its owner only."""
     with open(path, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
         file.write(data)
 
@@ -146,7 +146,7 @@ class Deployment:
             self.stop(name, signal.SIGKILL)
 
     def start(self, name: str, *command: str) -> subprocess.Popen[bytes]:
-        """A process with all that it starts, in a group of its own; its output in NAME.log."""
+        """Start a process in its own group, with its output in NAME.log."""
         with open(self.folder / f"{name}.log", "ab") as log:
             self.processes[name] = subprocess.Popen(
                 command, cwd=self.folder, env=self.env, stdin=subprocess.DEVNULL, stdout=log,
@@ -155,21 +155,21 @@ class Deployment:
         return self.processes[name]
 
     def stop(self, name: str, how: signal.Signals = signal.SIGTERM) -> None:
-        """End a process and its children; a SuperNode that is asked to says goodbye first."""
+        """End a process and its children. On SIGTERM, a SuperNode signs off first."""
         process = self.processes.pop(name)
         family = [process.pid, *descendants(process.pid)]
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.send_signal(how)
             process.wait(10)
-        for pid in family:  # Flower starts some of them in sessions of their own
+        for pid in family:  # Flower starts some in separate sessions
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)  # what a process that ended by itself left
+            os.killpg(process.pid, signal.SIGKILL)  # children of a process that has exited
         process.wait()
 
     def start_node(self, name: str, worker: int, data: Path, **files: str) -> None:
-        """A SuperNode with this key and data; ``key`` and ``ca`` name other files."""
+        """Start a SuperNode with these data; ``key`` and ``ca`` replace its usual files."""
         self.start(
             name, "flower-supernode", "--superlink", f"{HOST}:{self.port}",
             "--root-certificates", files.get("ca", "ca.pem"), "--port", str(free_port()),
@@ -178,7 +178,7 @@ class Deployment:
         )  # fmt: skip
 
     def register(self, *names: str) -> None:
-        """Make keys for these nodes, and tell the SuperLink of them."""
+        """Create keys for these nodes and register them with the SuperLink."""
         running = []
         for name in names:
             write_key(self.folder / f"{name}.key")
@@ -209,7 +209,7 @@ def descendants(pid: int) -> list[int]:
     listing = subprocess.run(["ps", "-e", "-o", "pid=,ppid="], capture_output=True, check=True)
     pairs = [tuple(map(int, line.split())) for line in listing.stdout.splitlines()]
     found = [pid]
-    for parent in found:  # grows while we go through it
+    for parent in found:  # grows during the loop
         found += [child for child, its_parent in pairs if its_parent == parent]
     return found[1:]
 
@@ -224,15 +224,15 @@ def free_port() -> int:
 
 
 def rows_of(journal: Path) -> list[Any]:
-    """The rounds that are in the journal by now."""
+    """The rounds in the journal so far."""
     if not journal.exists():
         return []
-    with warnings.catch_warnings(action="ignore"):  # a record that is being written
+    with warnings.catch_warnings(action="ignore"):  # a record still being written
         return read(journal).rows
 
 
 def watch(process: subprocess.Popen[bytes], journal: Path) -> None:
-    """Print every round when it is over, until the run is."""
+    """Print every finished round until the run is over."""
     shown, up, down, until = 0, 0, 0, time.monotonic() + LIMIT
     while running := process.poll() is None or shown < len(rows_of(journal)):
         for row in rows_of(journal)[shown:]:

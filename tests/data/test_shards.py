@@ -6,6 +6,7 @@ import tracemalloc
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -36,6 +37,7 @@ from desopt.data import (
     side_by_side,
     total_rows,
 )
+from desopt.methods import METHODS
 from desopt.objectives import LOSSES, LinearModel, PythonObjective
 
 Floats = NDArray[np.float64]
@@ -382,7 +384,8 @@ def test_fingerprints_of_journals_stay() -> None:
 @pytest.mark.parametrize(
     "convert",
     [np.asarray, lambda a: a.astype(np.float32), np.asfortranarray, sparse.csr_array,
-     sparse.csr_matrix, lambda a: a[:, 0], lambda a: a.reshape(23, 2, 2), lambda a: a.astype(str)],
+     sparse.csr_matrix, lambda a: a[:, 0], lambda a: a.reshape(23, 2, 2), lambda a: a.astype(str),
+     lambda a: np.asfortranarray(a.reshape(23, 2, 2))],
 )  # fmt: skip
 def test_gathered_rows_are_the_same_rows(convert: Callable[[Any], Any]) -> None:
     given = convert(X)
@@ -435,17 +438,18 @@ def test_rows_are_gathered_where_it_pays(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(
-    ("batches", "expected"),
-    [
-        (Batches.ROUND, 2 + 5 * 0.1),
-        (Batches.ITERATION, 2 + 5 * 20 * 0.1),
-        (Batches.ALL, 2 + 5 * 40),
-    ],
+    ("method", "expected"), [("des-mr", 5 * 0.1), ("fed-zo-sgd", 5 * 20 * 0.1), ("es-csa", 5 * 8)]
 )
-def test_expected_passes(batches: Batches, expected: float) -> None:
-    settings = {"batch": 100, "values": 40, "rounds": 5, "evaluations": 2}
-    assert gather.expected_passes(batches, rows=1000, **settings) == pytest.approx(expected)
-    assert gather.expected_passes(batches, rows=None, **settings) == 0
+def test_expected_passes(method: str, expected: float) -> None:
+    algorithm: Any = METHODS[method].make(method, {"iterations": 40, "population": 8})
+    passes = partial(gather.expected_passes, x0=np.zeros(4), batch=100, rounds=5)
+    assert passes(algorithm, rows=1000, eval_every=None) == pytest.approx(expected)
+    assert passes(algorithm, rows=1000, eval_every=0) == pytest.approx(expected)
+    assert passes(algorithm, rows=1000, eval_every=2) == pytest.approx(expected + 2.5)
+    assert passes(algorithm, rows=None, eval_every=1) == 0
+    bare = SimpleNamespace(init=algorithm.init, plan=algorithm.plan, cost=algorithm.cost)
+    usual = 0.5 if method == "fed-zo-sgd" else expected  # its minibatches are not known
+    assert passes(bare, rows=1000, eval_every=0) == pytest.approx(usual)
 
 
 @pytest.mark.parametrize("convert", [np.asarray, sparse.csr_array], ids=["dense", "csr"])
@@ -457,6 +461,40 @@ def test_a_model_does_not_see_the_difference(convert: Callable[[Any], Any]) -> N
         assert isinstance(one, Rows)
         assert isinstance(other, Rows)
         assert model.score(one, x) == model.score(other, x)
+
+
+@pytest.mark.parametrize("engine", ["serial", "processes"])
+@pytest.mark.parametrize("method", ["des-mr", "fed-zo-sgd", "es-csa"])
+def test_runs_gather_rows_and_keep_their_bits(
+    method: str, engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half a run on scattered rows, the rest of it on gathered ones, from one journal."""
+    copies = []
+
+    def count(array: Any, order: Any) -> Any:
+        copies.append(array.shape)
+        return gather.gather(array, order)
+
+    monkeypatch.setattr("desopt.data.shards.gather", count)
+
+    def run(rounds: int, journal: Path | None = None) -> Any:
+        return desopt.minimize(
+            "lr", None, (sparse.csr_array(X), Y), method=method, workers=3, rounds=rounds,
+            iterations=4, batch_size=5, population=4, eval_every=1, engine=engine, jobs=2,
+            journal=journal, progress=False,
+        )  # fmt: skip
+
+    gathered = run(20)
+    assert copies == [(23, 4), (23,)]
+    monkeypatch.setattr(gather, "LIMIT", 0)
+    scattered = run(20)
+    run(10, tmp_path / "journal")
+    assert len(copies) == 2
+    monkeypatch.undo()
+    resumed = run(20, tmp_path / "journal")
+    for other in (scattered, resumed):
+        assert other.x.tobytes() == gathered.x.tobytes()
+        assert other.history["loss"].tolist() == gathered.history["loss"].tolist()
 
 
 # --- held once -------------------------------------------------------------------------------

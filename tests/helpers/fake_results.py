@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from desopt.report.results import Results, summarise
-from desopt.studies.cases import Case
+from desopt.studies.cases import Case, make_case
 from desopt.studies.store import Outcome, Store
 
 PROBLEMS = ("lr", "nsvm", "lsvm")
@@ -25,7 +25,7 @@ def case(**fields: Any) -> Case:
         "data": "ijcnn1", "problem": "lr", "method": "des", "step_size": 1.0, "run": 0,
         "iterations": 100, "budget": 1000.0, "points": 20,
     }  # fmt: skip
-    return Case(**{**usual, **fields})
+    return make_case(**{**usual, **fields})
 
 
 def outcome(

@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from desopt.studies import study
-from desopt.studies.cases import Case
+from desopt.studies.cases import make_case
 from desopt.studies.datasets import digest_if_available
 from desopt.studies.leases import Session
 from desopt.studies.store import Store
 
-CASE = Case(
+CASE = make_case(
     data="ijcnn1", problem="lr", method="des-mr", step_size=1, run=0, iterations=100, budget=1000
 )
 SHORT = replace(

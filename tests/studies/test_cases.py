@@ -10,8 +10,9 @@ import pytest
 from helpers.small_studies import CASE, data_file
 
 from desopt.methods.registry import COMPARED
+from desopt.run.options import options_of
 from desopt.studies import paper, study, toml
-from desopt.studies.cases import Case
+from desopt.studies.cases import Case, make_case
 from desopt.studies.study import distinct_cases, select_cases
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "study.toml"
@@ -41,6 +42,16 @@ def test_every_field_decides_the_id() -> None:
     assert len({case.id for case in cases}) == len(cases)
 
 
+def test_defaults_are_those_of_a_run() -> None:
+    settings = options_of("study")
+    assert settings.keys() <= {field.name for field in fields(Case)}
+    given = {"data": "d", "problem": "lr", "run": 0, "budget": 1.0}
+    for name, option in settings.items():
+        assert getattr(make_case(**given), name) == option.default_at("study")
+    with pytest.raises(TypeError, match="stepsize"):
+        make_case(**given, stepsize=1.0)
+
+
 @pytest.mark.parametrize(
     ("change", "error"),
     [
@@ -48,8 +59,8 @@ def test_every_field_decides_the_id() -> None:
         ({"budget": None}, "either budget"),
         ({"run": -1}, "run must be at least 0"),
         ({"rows": 0}, "rows must be at least 1"),
-        ({"step_size": 0.0}, "step_size must be positive"),
-        ({"momentum": math.nan}, "momentum must be at least 0"),
+        ({"step_size": 0.0}, "step_size must be > 0"),
+        ({"momentum": math.nan}, "momentum must be a number, got NaN"),
         ({"workers": 2.5}, "workers must be a whole number"),
         ({"iterations": None}, "iterations must be a whole number"),
     ],
@@ -168,10 +179,10 @@ def test_an_item_replaces_what_is_shared(tmp_path: Path) -> None:
         (SMALL + "rounds = 3\n[items]", "items must have names"),
         (SMALL + "rounds = 3\ndigest = 'ab'", "unknown key 'digest'"),
         (SMALL + "rounds = 3\nruns = 2_000_000_000", "2,000,000,000 cases, more than 1,000,000"),
-        (SMALL + "rounds = 3\nseeds = [9223372036854775808]", "run must be at least 0 and below"),
+        (SMALL + "rounds = 3\nseeds = [9223372036854775808]", "run must be below 2"),
         (SMALL + "rounds = 3\nseeds = [1.5]", "run must be a whole number"),
         (SMALL + "rounds = true", "rounds must be a whole number"),
-        (SMALL + "rounds = 3\nstep_size = inf", "step_size must be positive and finite"),
+        (SMALL + "rounds = 3\nstep_size = inf", "step_size must be finite"),
         (SMALL.replace('"heart"', '""') + "rounds = 3", "data must be a non-empty text"),
         (SMALL + "rounds = 3\nname = 7", "name must be a text"),
         ("x = " + "[" * 9999, "is not TOML"),

@@ -47,11 +47,11 @@ batch_size = 40
 """
 
 
-def suite(study: Path, *options: object) -> subprocess.Popen[str]:
+def suite(study: Path, *options: object, cwd: Path | None = None) -> subprocess.Popen[str]:
     """``desopt suite`` in a process of its own, to which Ctrl-C means something even here."""
     command = [sys.executable, "-c", START, "suite", study]
     return subprocess.Popen(
-        [*map(str, command), *map(str, options)], text=True, start_new_session=True,
+        [*map(str, command), *map(str, options)], text=True, start_new_session=True, cwd=cwd,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
 
@@ -281,3 +281,17 @@ def test_a_process_that_cannot_start_is_no_fault_of_the_cases(
     with pytest.raises(RuntimeError, match=r"cannot start.*exit code 3"):
         studies.run(studies.from_toml(study_of(tmp_path, 4, 2)), tmp_path / "out", 2)
     assert results(tmp_path / "out") == []
+
+
+def test_a_method_of_a_plug_in(tmp_path: Path) -> None:
+    plugin = "import desopt\nfrom desopt.methods import DES\n"
+    (tmp_path / "mine.py").write_text(plugin + "desopt.register('method', 'my-des', DES)\n")
+    path, out = study_of(tmp_path, 1, 2), tmp_path / "out"
+    path.write_text(path.read_text().replace('["des-mr"]', '["des-mr", "my-des"]'))
+    options = ("--out", out, "--jobs", 1)
+    _, err = finish(suite(path, *options, cwd=tmp_path), 1)
+    assert "unknown method 'my-des'" in err
+    text, _ = finish(suite(path, *options, "--plugin", "mine", cwd=tmp_path))
+    assert "2 of 2 cases done" in text
+    methods = [series.case.method for series in read_results(out).item("mine")]
+    assert methods == ["des-mr", "my-des"]  # and the report needs no plug-in

@@ -87,7 +87,7 @@ def test_a_snapshot_can_be_taken_while_others_write(tmp_path: Path) -> None:
     ("sql", "error"),
     [
         ("UPDATE cases SET step_size = 'x'", "step_size must be a number, got 'x'"),
-        ("UPDATE cases SET step_size = -1", "step_size must be positive"),
+        ("UPDATE cases SET step_size = -1", "step_size must be > 0"),
         ("UPDATE cases SET data = x'ff00'", "data must be a non-empty text"),
         ("UPDATE cases SET data = 'other'", "its settings are those of"),
         ("UPDATE cases SET rows = 3.5", "rows must be a whole number"),

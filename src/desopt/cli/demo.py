@@ -59,7 +59,8 @@ def demo(
     print("optimum: scikit-learn's LogisticRegression, which uses gradients")
     png, svg = _plot(out, series, best.train_loss)
     print(f"plot:    {png}\n         {svg}")
-    print(f"page:    desopt report {out}   ({time.monotonic() - began:.0f} s so far)")
+    print(f"time:    {time.monotonic() - began:.0f} s")
+    print(f"For an interactive page: desopt report {out}")
 
 
 def _require(package: str, needs: str) -> None:

@@ -22,11 +22,20 @@ Debug = Annotated[
 ]
 
 
+def _load_plugins(modules: list[str]) -> list[str]:
+    if modules:
+        from desopt import plugins
+
+        plugins.load(modules)
+    return modules
+
+
 Plugin = Annotated[
     list[str] | None,
     typer.Option(
         "--plugin",
         metavar="MODULE",
+        callback=_load_plugins,
         help="Module that registers methods, samplers or objectives; repeatable.",
     ),
 ]

@@ -51,7 +51,6 @@ def replay(
 
     import numpy as np
 
-    from desopt import plugins
     from desopt.run import journal as journals
     from desopt.run.replay import replayed
 
@@ -61,7 +60,6 @@ def replay(
             f"there is no file {str(journal)!r}; give one written by minimize(journal=...)",
             param_hint="JOURNAL",
         )
-    plugins.load(plugin or ())
     content = journals.read(journal)
     last = len(content.rows)
     if round is not None and not 0 <= round <= last:

@@ -76,12 +76,10 @@ def suite(
 
     Ctrl-C stops it; the same command continues. Several processes can share one folder.
     """
-    from desopt import plugins
     from desopt.studies import study as studies
     from desopt.studies.output import file_name
     from desopt.system.parallel import cores
 
-    plugins.load(plugin or ())
     if study == "paper":
         where = str(data_dir) if data_dir else None
         chosen = studies.paper(scale, data or (), rows, where)

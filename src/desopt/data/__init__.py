@@ -2,6 +2,7 @@
 
 from desopt.data.catalogue import CATALOGUE, CatalogueEntry, DataSet, available, find, load, names
 from desopt.data.checks import all_finite
+from desopt.data.gather import expected_passes
 from desopt.data.shards import (
     Arrays,
     Batch,
@@ -46,6 +47,7 @@ __all__ = [
     "by_quantity",
     "dirichlet",
     "distinct",
+    "expected_passes",
     "find",
     "fingerprint",
     "load",

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from desopt.contract.types import Batches, IndexArray
+from desopt.contract.types import Batches, FloatArray, IndexArray
 from desopt.data.matrices import plain_arrays
 
 #: Bytes of a data set up to which it is copied.
@@ -33,21 +33,39 @@ ENOUGH_PASSES = 16.0
 
 
 def expected_passes(
-    batches: Batches, *, rows: int | None, batch: int, values: int, rounds: int, evaluations: int
+    algorithm: Any,
+    x0: FloatArray,
+    *,
+    rows: int | None,
+    batch: float,
+    rounds: int,
+    eval_every: int | None,
 ) -> float:
     """Roughly how many times a run reads all rows; 0 if their number is unknown.
 
-    ``batch``: the size of the minibatches of all workers together; ``values``: function values of
-    a worker's round; ``evaluations``: evaluations of the training loss.
+    ``batch``: the size of the minibatches of all workers of a round together; ``eval_every``: as
+    in ``minimize``, where None takes little time by itself.
     """
     if not rows:
         return 0.0
-    per_round = {
+    values: int = algorithm.cost.most
+    per_round: dict[Batches, float] = {
         Batches.ROUND: batch / rows,
         Batches.ITERATION: values / 2 * batch / rows,  # two values on each minibatch
         Batches.ALL: values,
     }
-    return evaluations + rounds * per_round[batches]
+    evaluations = rounds / eval_every if eval_every else 0.0
+    return evaluations + rounds * per_round[_batches(algorithm, x0)]
+
+
+def _batches(algorithm: Any, x0: FloatArray) -> Batches:
+    """The data that a worker's values are over."""
+    task = algorithm.plan(algorithm.init(x0))
+    try:
+        batches: Batches = algorithm.search(task, 0).batches
+    except (AttributeError, NotImplementedError):  # a method with a work() of its own
+        return Batches.ALL if algorithm.cost.whole else Batches.ROUND
+    return batches
 
 
 def fits_in_memory(arrays: Iterable[Any]) -> bool:

@@ -80,7 +80,10 @@ class Arrays(tuple[Any, ...]):
             if id(item) not in done:
                 name = f"array {i} of {where}" if " " in where else f"{where}[{i}]"
                 name = where if len(items) == 1 else name
-                done[id(item)] = as_array(item, name), item  # kept: its id must stay its own
+                done[id(item)] = (
+                    as_array(item, name),
+                    item,
+                )  # kept alive, so that its id stays unique
         self = super().__new__(cls, (done[id(item)][0] for item in items))
         if not self:
             raise ValueError(f"{where} is an empty tuple; pass at least one array")
@@ -93,7 +96,7 @@ class Arrays(tuple[Any, ...]):
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # To a process of our own, whose copy nobody else can change: not to be checked again.
+        # Only our own processes unpickle it: no need for another check.
         return _restored, (type(self), tuple(self))
 
 
@@ -103,9 +106,9 @@ def _restored(kind: type[Arrays], items: tuple[Any, ...]) -> Arrays:
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of arrays of equal length; ``rows`` says which (None: all of them).
+    """Rows of arrays of equal length: those numbered ``rows``, or all of them (None).
 
-    ``where`` is what messages call these data; ``columns`` the names of X's columns, if known.
+    ``where`` names the data in messages; ``columns`` are the names of X's columns, if known.
     """
 
     arrays: tuple[Any, ...]
@@ -282,14 +285,14 @@ Shard: TypeAlias = OpenShard | Loader
 
 
 def partition(rows: int, workers: int, seed: int) -> list[IndexArray]:
-    """Deal row numbers uniformly to the workers: no overlap, sizes that differ by at most one."""
+    """A uniform random partition of the row numbers, in parts whose sizes differ by at most 1."""
     order = np.argsort(streams.words(Stream(seed, 0, streams.SERVER, 0, Purpose.PARTITION), rows),
                        kind="stable")  # fmt: skip
     return [np.sort(part) for part in np.array_split(order, workers)]
 
 
 def as_shards(data: Any, workers: int, seed: int) -> Sequence[Shard]:
-    """Turn the ``data`` argument into M shards. A list is ready-made shards, one per worker."""
+    """The ``data`` argument as M shards. A list holds one shard per worker."""
     if data is None:
         return [NoData()] * workers
     if callable(data):
@@ -305,13 +308,9 @@ def as_shards(data: Any, workers: int, seed: int) -> Sequence[Shard]:
             f"data has {whole.size} rows for {workers} workers; every worker needs at least one: "
             "use fewer workers"
         )
-    hands = partition(whole.size, workers, seed)
-    bounds = np.cumsum([0, *map(len, hands)])
-    return Partitioned(whole.arrays, np.concatenate(hands), bounds, whole.single, whole.columns)
-
-
-#: The kinds of shards as fingerprints spell them: journals have these.
-_KINDS: dict[type[Any], str] = {NoData: "Nothing"}
+    parts = partition(whole.size, workers, seed)
+    bounds = np.cumsum([0, *map(len, parts)])
+    return Partitioned(whole.arrays, np.concatenate(parts), bounds, whole.single, whole.columns)
 
 
 def side_by_side(shards: Sequence[Shard], passes: float) -> Sequence[Shard]:
@@ -326,7 +325,7 @@ def side_by_side(shards: Sequence[Shard], passes: float) -> Sequence[Shard]:
 
 
 def distinct(shards: Sequence[Shard]) -> Sequence[Shard]:
-    """The shards that differ as far as can be seen here: of a million loaders one."""
+    """The shards to look at: all of them, but only one of a million loaders."""
     return shards[:1] if isinstance(shards, Loaders) else shards
 
 
@@ -339,22 +338,26 @@ def restricted(shards: Sequence[Shard], workers: Container[int]) -> Sequence[Sha
 
 
 def total_rows(shards: Sequence[Shard]) -> int | None:
-    """N, or None where some shard's size is not known on this side."""
+    """N, or None if the size of a shard is unknown on this side."""
     sizes = [shard.size for shard in distinct(shards)]
     return None if None in sizes else sum(size for size in sizes if size is not None)
 
 
-def fingerprint(shards: Sequence[Shard]) -> str:
-    """A digest of all that can be seen of the data: who has which rows, and every number in them.
+#: Names of kinds of data in fingerprints, as journals have them.
+_KINDS: dict[type[Any], str] = {NoData: "Nothing", Partitioned: "Dealt"}
 
-    The same numbers in another memory order give the same digest. Of loaders and samplers only
-    the kind is seen.
+
+def fingerprint(shards: Sequence[Shard]) -> str:
+    """A digest of the data: the rows of every worker, and all numbers in them.
+
+    It does not depend on how the numbers are stored. Loaders and samplers count by their kind
+    only.
     """
     digest = Digest()
     if isinstance(shards, Partitioned):
-        # Of the caller's rows, stored in whatever order.
+        # By the caller's row numbers, in whatever order the rows are stored.
         rows = shards.rows if shards.order is None else shards.order
-        digest.add("Dealt", rows, shards.bounds)
+        digest.add(_KINDS[Partitioned], rows, shards.bounds)
         digest.add(*shards.arrays, order=shards.order)
         return digest.hex()
     for shard in distinct(shards):
@@ -402,14 +405,14 @@ def as_rows(data: Any, where: str, done: dict[int, Any] | None = None) -> Rows:
 
 
 def _column_names(item: Any) -> tuple[str, ...] | None:
-    """Those of a data frame."""
+    """The column names of a data frame."""
     if isinstance(item, np.ndarray) or not hasattr(item, "to_numpy"):
         return None
     return tuple(map(str, getattr(item, "columns", ()))) or None
 
 
 def _read_only(array: Any) -> Any:
-    """The same memory, protected from a ``fun`` that writes into its batch."""
+    """A read-only view, so that ``fun`` cannot change the data."""
     if sparse.issparse(array):
         pieces = _read_only(array.data), _read_only(array.indices), _read_only(array.indptr)
         return type(array)(pieces, shape=array.shape, copy=False)
@@ -419,10 +422,10 @@ def _read_only(array: Any) -> Any:
 
 
 class _Memory:
-    """An array's memory, said to be writeable."""
+    """An array's memory, declared writeable."""
 
     def __init__(self, array: np.ndarray[Any, Any]) -> None:
-        self._array = array  # what is pointed to must stay
+        self._array = array  # keeps the memory alive
         address, _read_only = array.__array_interface__["data"]
         self.__array_interface__: dict[str, Any] = {
             **array.__array_interface__, "data": (address, False),
@@ -430,10 +433,10 @@ class _Memory:
 
 
 def as_writeable(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The same memory as if it were writeable, for compiled code, which does not write to data.
+    """The same memory as a plain writeable array, for compiled code, which does not write to it.
 
-    numba takes read-only arrays, and memory maps, for another type and would compile every
-    kernel again.
+    For numba, read-only arrays and memory maps have types of their own, for which it would
+    compile every kernel again.
     """
     return (
         array if type(array) is np.ndarray and array.flags.writeable else np.asarray(_Memory(array))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from desopt.contract.types import Algorithm, FloatArray, Objective
-from desopt.data import as_shards, total_rows
+from desopt.data import as_shards, expected_passes, side_by_side, total_rows
 from desopt.engines import Engine, Job
 from desopt.kernels.jit import compilation_noticed
 from desopt.methods import ProblemSize
@@ -123,8 +123,14 @@ def _job(fun: Any, x0: Any, data: Any, settings: SimpleNamespace) -> tuple[Job, 
     ))  # fmt: skip
     batch_size = None if data is None else settings.batch_size
     arguments.warn_outside_theory(algorithm, batch_size, settings.rounds)
+    passes = expected_passes(
+        algorithm, start, rows=total_rows(shards), rounds=settings.rounds,
+        eval_every=settings.eval_every,
+        batch=settings.participation * len(shards) * settings.batch_size,
+    )  # fmt: skip
     return Job(
-        algorithm, objective, shards, settings.batch_size, settings.seed, start.size,
+        algorithm, objective, side_by_side(shards, passes), settings.batch_size, settings.seed,
+        start.size,
         settings.participation,
     ), start  # fmt: skip
 

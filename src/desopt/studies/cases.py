@@ -9,19 +9,45 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
+from desopt.contract import checks
+from desopt.run.options import options_of
 from desopt.studies.output import short
 
-LARGEST = 2**63  # SQLite's integers have 64 bits
+#: SQLite's integers have 64 bits.
+MAX_INTEGER = 2**63 - 1
 
-_WHOLE = ("run", "rows", "workers", "iterations", "batch_size", "mixture", "points", "rounds")
-_REAL = ("step_size", "budget", "momentum", "radius", "regularization")
-_FROM_ZERO = ("run", "momentum", "regularization")
-_TEXT = ("data", "problem", "method", "digest")
+
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise TypeError(f"{name} must be a non-empty text, got {value!r}")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{name} must be UTF-8, got {value!r}; rename the file") from None
+    return value
+
+
+_SETTINGS = options_of("study")
+#: The check of every field: settings are checked as in any run.
+_CHECKS: dict[str, Callable[[str, Any], Any]] = {
+    **{name: option.check for name, option in _SETTINGS.items()},
+    **dict.fromkeys(("data", "problem", "method", "digest"), _text),
+    "run": partial(checks.whole, least=0),
+    "rows": checks.whole,
+    "points": checks.whole,
+    "budget": checks.positive,
+}
+#: Defaults of all fields that have one.
+DEFAULTS: dict[str, Any] = {
+    **{name: option.default_at("study") for name, option in _SETTINGS.items()},
+    **dict.fromkeys(("rows", "budget", "digest")),
+    "points": 20,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,29 +69,25 @@ class Case:
     method: str
     step_size: float
     run: int
-    rows: int | None = None
-    workers: int = 10
+    rows: int | None
+    workers: int
     iterations: int
-    batch_size: int = 1000
-    budget: float | None = None
-    rounds: int | None = None
-    momentum: float = 0.5
-    mixture: int = 8
-    radius: float = 1e-6
-    regularization: float = 1e-6
-    points: int = 20
-    digest: str | None = None
+    batch_size: int
+    budget: float | None
+    rounds: int | None
+    momentum: float
+    mixture: int
+    radius: float
+    regularization: float
+    points: int
+    digest: str | None
 
     def __post_init__(self) -> None:
-        for name in _TEXT:
-            value = getattr(self, name)
-            if value is not None or name not in OPTIONAL:
-                _check_text(name, value)
-        for name in (*_WHOLE, *_REAL):
+        for name in FIELDS:
             value = getattr(self, name)
             if value is not None or name not in OPTIONAL:
                 # 1 and 1.0 are one case
-                object.__setattr__(self, name, _number(name, value))
+                object.__setattr__(self, name, _checked(name, value))
         if (self.budget is None) == (self.rounds is None):
             raise ValueError("a case needs either budget (E of the paper) or rounds, not both")
 
@@ -99,22 +121,15 @@ def from_mapping(values: Mapping[str, Any]) -> Case:
     return Case(**{name: values[name] for name in FIELDS})
 
 
-def _check_text(name: str, value: Any) -> None:
-    if not isinstance(value, str) or not value:
-        raise TypeError(f"{name} must be a non-empty text, got {value!r}")
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise ValueError(f"{name} must be UTF-8, got {value!r}; rename the file") from None
+def make_case(**given: Any) -> Case:
+    """A case with these fields, and defaults for the others."""
+    return Case(**{**DEFAULTS, **given})
 
 
-def _number(name: str, value: Any) -> float:
-    whole = name in _WHOLE
-    if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
-        raise TypeError(f"{name} must be a {'whole ' if whole else ''}number, got {value!r}")
-    least = 0 if name in _FROM_ZERO else 1 if whole else math.ulp(0.0)
-    if not least <= value < (LARGEST if whole else math.inf):
-        allowed = "positive" if least == math.ulp(0.0) else f"at least {least}"
-        most = "below 2**63" if whole else "finite"
-        raise ValueError(f"{name} must be {allowed} and {most}, got {value!r}")
-    return value if whole else float(value)
+def _checked(name: str, value: Any) -> Any:
+    found = _CHECKS[name](name, value)
+    if isinstance(found, float) and not math.isfinite(found):
+        raise ValueError(f"{name} must be finite, got {value!r}")
+    if isinstance(found, int) and found > MAX_INTEGER:
+        raise ValueError(f"{name} must be below 2**63, got {value!r}")
+    return found

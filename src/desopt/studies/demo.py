@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from desopt.contract.types import FloatArray
-from desopt.studies.cases import Case
+from desopt.studies.cases import make_case
 from desopt.studies.execute import Split
 from desopt.studies.output import replacing
 from desopt.studies.study import Study
@@ -40,7 +40,7 @@ WORKERS, ROUNDS, ITERATIONS, BATCH_SIZE = 10, 120, 100, 100
 def demo_study(quick: bool) -> Study:
     """One case per method and step size; ``quick``: with the known best step sizes only."""
     cases = [
-        Case(
+        make_case(
             data=DATA, problem=PROBLEM, method=method, step_size=step_size, run=0,
             workers=WORKERS, rounds=ROUNDS, iterations=ITERATIONS, batch_size=BATCH_SIZE,
             regularization=REGULARIZATION, points=ROUNDS,

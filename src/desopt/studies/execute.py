@@ -12,7 +12,7 @@ import numpy as np
 
 from desopt.contract.errors import TheoryWarning
 from desopt.contract.types import FloatArray
-from desopt.data import load, partition, train_test
+from desopt.data import load, train_test
 from desopt.methods import METHODS, ProblemSize
 from desopt.objectives.scoring import LabelledRows
 from desopt.run.history import Row
@@ -52,18 +52,6 @@ def length(case: Case, rows: int, n: int) -> Length:
         return Length(max(1, round(rounds)), samples, 1.0, None)
     each = population * rows / samples
     return Length(max(1, round(rounds / each)), population * rows, each, population)
-
-
-def dealt(part: LabelledRows, case: Case) -> Any:
-    """The rows partitioned as ``minimize`` does, with each worker's rows contiguous in memory.
-
-    The bits are the same, but minibatches of a large set take half the time.
-    """
-    single = METHODS[case.method].single_worker
-    if single or part.y.size < case.workers:  # too few rows: minimize refuses
-        return part.X, part.y
-    parts = partition(part.y.size, case.workers, case.seed)
-    return [(part.X[rows], part.y[rows]) for rows in parts]
 
 
 @dataclass(frozen=True)
@@ -119,7 +107,7 @@ def execute(case: Case, split: Split) -> dict[str, Any]:
     curve = CurveRecorder(case, split, due_rounds(long.rounds, case.points))
     start = dict.fromkeys(("round", "evaluations", "samples", "bytes_up", "bytes_down"), 0)
     curve.measure({**start, "seconds": 0.0}, np.zeros(n))
-    data = dealt(split.train, case)
+    data = split.train.X, split.train.y
     _search(case, n, data, long.rounds, [curve], population=long.population)
     return {
         "result": {

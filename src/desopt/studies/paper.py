@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from desopt.methods.registry import COMPARED
-from desopt.studies.cases import Case
+from desopt.studies.cases import Case, make_case
 from desopt.studies.datasets import Dimensions, dimensions
 
 PROBLEMS = ("lr", "nsvm", "lsvm")
@@ -88,7 +88,7 @@ def _base(
     """The case that the items vary: des-mr with alpha = 1."""
     cap = min(known.rows, scale.rows or known.rows, rows or known.rows)
     iterations, budget = scale.low if known.n <= 100 else scale.high
-    return Case(
+    return make_case(
         data=name, problem=problem, method="des-mr", step_size=1.0, run=run, iterations=iterations,
         budget=budget, batch_size=1000 // scale.batch_divisor,
         rows=None if cap == known.rows else cap,

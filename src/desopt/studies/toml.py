@@ -17,7 +17,7 @@ from desopt import plugins
 from desopt.contract.errors import check_name
 from desopt.methods import METHODS
 from desopt.objectives import objective_names
-from desopt.studies.cases import FIELDS, Case
+from desopt.studies.cases import FIELDS, Case, make_case
 
 #: Keys whose name differs from that of the field of ``Case``, being plural.
 _LISTS = {"data": "data", "problems": "problem", "methods": "method"}
@@ -25,7 +25,6 @@ _GRIDS = tuple(name for name in FIELDS if name not in (*_LISTS.values(), "run", 
 _KEYS = (*_LISTS, *_GRIDS, "runs", "seeds")
 #: The largest number of cases of an item. A typing error should not fill the memory.
 MAX_CASES = 1_000_000
-_DEFAULTS: Mapping[str, Any] = {"step_size": 1.0, "iterations": 100, "runs": 1}
 
 
 def read(path: Path) -> tuple[str, dict[str, list[Case]]]:
@@ -71,7 +70,7 @@ def _merged(shared: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]
         for mine, theirs in ((one, other), (other, one)):
             if mine in own and theirs not in own:
                 merged.pop(theirs, None)
-    return {**_DEFAULTS, **merged}
+    return {"runs": 1, **merged}
 
 
 def _cases(item: str, keys: dict[str, Any]) -> list[Case]:
@@ -88,7 +87,7 @@ def _cases(item: str, keys: dict[str, Any]) -> list[Case]:
     if count > MAX_CASES:
         raise ValueError(f"item {item!r} would have {count:,} cases, more than {MAX_CASES:,}")
     combinations = product(seeds, *grid.values())
-    return [Case(run=run, **dict(zip(grid, rest, strict=True))) for run, *rest in combinations]
+    return [make_case(run=run, **dict(zip(grid, rest, strict=True))) for run, *rest in combinations]
 
 
 def _values(key: str, value: Any) -> list[Any]:

@@ -57,7 +57,7 @@ def main(data_dir: str | None = None) -> None:
     os.dup2(2, 1)  # anything printed goes to stderr, not between the answers
     requests: SimpleQueue[str] = SimpleQueue()
     threading.Thread(target=_listen, args=(requests,), daemon=True).start()
-    plugins.load()  # those of the parent
+    plugins.load()  # those of the parent, named in the environment
     runner = CaseRunner(data_dir)
     _say(out, {"machine": machine()})
     while True:
