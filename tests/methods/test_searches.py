@@ -198,7 +198,7 @@ def test_points_of_an_estimate(name: str) -> None:
     expected = [0, 0] if search.moving else [0, 0, 1, 1, 2, 2]
     assert iterations == expected
     assert len(points) == len(expected)
-    u = streams.normals(Stream(3, 3, 0, 0, Purpose.NORMAL), N)
+    u = streams.normals(search.stream, N)
     np.testing.assert_array_equal(points[0], search.x + 1e-6 * u)
     np.testing.assert_array_equal(points[1], search.x - 1e-6 * u)
 
