@@ -16,11 +16,12 @@ import desopt
 from desopt import plugins, testing
 from desopt.contract.payload import Cost, Layout
 from desopt.contract.types import Answer, Batches, Task
-from desopt.methods import METHODS, ProblemSize
+from desopt.methods import DES, METHODS, ProblemSize
 from desopt.methods.base import BaseAlgorithm, PointState, unmoved
 from desopt.methods.samplers import SAMPLERS, CustomSampler, Gaussian, Key, Sampler
 from desopt.methods.searches import OnePlusOne
 from desopt.objectives import OBJECTIVES, LinearModel
+from desopt.objectives.scoring import LabelledRows
 from desopt.protocol import wire
 from desopt.protocol.replica import Replica
 
@@ -172,7 +173,7 @@ def test_another_process_replays_after_importing_the_plug_in(plugin: Path) -> No
     assert replay("import my_plugin; ").stdout.strip() == result.x.tobytes().hex()
     without = replay("")
     assert without.returncode == 1
-    assert "unknown method 'first-worker'" in without.stderr
+    assert "method 'first-worker' is not one of" in without.stderr
     assert "import the plug-in that registers it" in without.stderr
 
 
@@ -187,6 +188,88 @@ def test_a_node_joins_by_the_names_in_a_description(plugin: Path) -> None:
     job = Job(algorithm, objective, [None] * 3, 8, 7, 5)  # type: ignore[list-item]
     description = wire.pack_description(bytes(8), describe(job, np.zeros(5)))
     assert Replica.joining(description).algorithm.settings() == algorithm.settings()
+
+
+# --- commands --------------------------------------------------------------------------------
+
+
+def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """The real one, in the current folder."""
+    return subprocess.run(
+        [sys.executable, "-c", "from desopt.cli.app import main; main()", *arguments],
+        capture_output=True, text=True, timeout=900, env={**os.environ, **environment},
+    )  # fmt: skip
+
+
+@pytest.fixture
+def data(plugin: Path) -> str:
+    lines = (f"{y:+g}," + ",".join(map(str, x)) for x, y in zip(X, Y, strict=True))
+    (plugin / "mine.csv").write_text("label,a,b,c,d,e\n" + "\n".join(lines) + "\n")
+    return "mine.csv"
+
+
+def test_run_resume_and_replay(data: str) -> None:
+    names = ("--loss", "squared-hinge", "--method", "first-worker", "--sampler", "signs")
+    common = ("--data", data, "--workers", "3", "--iterations", "6", "--batch-size", "8")
+    new = ("run", *common, "--out", "mine", "--rounds", "2")
+    done = command(*new, *names)
+    assert done.returncode == 1
+    assert "first-worker" in done.stderr or "squared-hinge" in done.stderr
+    assert command(*new, *names, "--plugin", "my_plugin").returncode == 0
+    assert '"plugin": [\n  "my_plugin"\n ]' in Path("mine/settings.json").read_text()
+    resumed = command("run", "--resume", "--out", "mine", "--rounds", "4")
+    assert resumed.returncode == 0, resumed.stderr
+    x = np.load("mine/x.npy")
+    whole = command(
+        "run", *common, "--out", "whole", "--rounds", "4", *names, "--plugin", "my_plugin"
+    )
+    assert whole.returncode == 0, whole.stderr
+    assert np.load("whole/x.npy").tobytes() == x.tobytes()
+    replayed = command("replay", "mine/run.journal", "--plugin", "my_plugin", "--out", "again.npy")
+    assert replayed.returncode == 0, replayed.stderr
+    assert np.load("again.npy").tobytes() == x.tobytes()
+    without = command("replay", "mine/run.journal")
+    assert without.returncode == 1
+    assert "import the plug-in that registers it" in without.stderr
+    by_variable = command("replay", "mine/run.journal", DESOPT_PLUGINS="my_plugin")
+    assert by_variable.returncode == 0, by_variable.stderr
+
+
+STUDY = """
+name = "mine"
+data = ["mine.csv"]
+problems = ["lr", "squared-hinge"]
+methods = ["des-mr", "first-worker"]
+workers = 2
+iterations = 6
+batch_size = 8
+rounds = 2
+"""
+
+
+@pytest.mark.parametrize("by", ["option", "file"])
+def test_suite_and_report(data: str, by: str) -> None:
+    Path("mine.toml").write_text(STUDY + ('plugins = ["my_plugin"]\n' if by == "file" else ""))
+    options = ("--plugin", "my_plugin") if by == "option" else ()
+    done = command("suite", "mine.toml", "--jobs", "1", *options)
+    assert done.returncode == 0, done.stderr
+    assert "4 of 4 cases done" in done.stdout
+    exported = command("suite", "mine.toml", "--csv", *options)
+    assert exported.returncode == 0, exported.stderr
+    if by == "option":
+        without = command("suite", "mine.toml", "--jobs", "1")
+        assert without.returncode == 1
+        assert "unknown method 'first-worker'" in without.stderr
+
+
+def test_scores_of_an_objective_of_ones_own(plugin: Path) -> None:
+    """Loss by the objective, errors by the side of the hyperplane."""
+    plugins.load(["my_plugin"])
+    rows = LabelledRows(X, Y)
+    x = np.linspace(-1.0, 1.0, 5)
+    loss, errors = rows.score(x, "squared-hinge", 0.0)
+    assert loss == sys.modules["my_plugin"].squared_hinge(x, (X, Y))
+    assert errors == rows.score(x, "lr", 0.0)[1] == np.sum(np.sign(X @ x) != Y)
 
 
 # --- kinds of things -------------------------------------------------------------------------
@@ -272,6 +355,14 @@ def test_defaults_from_the_size_of_the_problem() -> None:
     assert METHODS["populated"].make("populated", {}, seen[0]).settings()["population"] == 6
 
 
+def test_a_method_is_an_algorithm_with_a_sampler() -> None:
+    desopt.register("sampler", "shifted", Shifted)
+    desopt.register("method", "des-shifted", DES, sampler=Shifted)
+    named = run(method="des-shifted")
+    assert named.x.tobytes() == run(method="des", sampler="shifted").x.tobytes()
+    testing.check_method(METHODS["des-shifted"].make("des-shifted", {"iterations": 6}))
+
+
 def test_looks_differ() -> None:
     for name in ("one", "two", "three"):
         desopt.register("method", name, Populated)
@@ -345,7 +436,7 @@ def test_refused(arguments: tuple[Any, ...], message: str) -> None:
 
 
 def test_titles_are_for_methods() -> None:
-    with pytest.raises(ValueError, match="title, look and defaults are for methods, not for a sam"):
+    with pytest.raises(ValueError, match="title is for methods, not for a sampler"):
         desopt.register("sampler", "shifted", Shifted, title="Shifted")
 
 

@@ -32,9 +32,12 @@ METHOD_MEMBERS = (
 )  # fmt: skip
 OBJECTIVE_MEMBERS = ("compiled", "settings", "prepare", "dimension", "bind")
 
-#: No colour-blind reader confuses these with each other; markers and dashes that no method has.
-_COLOURS, _DASHES = ("#F0E442", "#0072B2", "#CC79A7", "#009E73"), ("-", "--", "-.", ":")
-_MARKERS = ("*", "h", "<", ">", "p", "d", "8")
+#: For methods without a look of their own; no built-in method has one of these colours, or dash
+#: and marker together.
+_LOOKS = (
+    Look("#B8860B", "--", "o"), Look("#6A3D9A", ":", "^"), Look("#8B4513", "-", "D"),
+    Look("#4D4D4D", "-.", "s"), Look("#B2182B", "--", "P"), Look("#1F4E79", "-", "v"),
+)  # fmt: skip
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
 
@@ -49,6 +52,7 @@ def register(
     *,
     title: str | None = None,
     look: tuple[str, str, str] | None = None,
+    sampler: type[Sampler] | None = None,
     defaults: Callable[[ProblemSize], Mapping[str, Any]] | None = None,
 ) -> None:
     """Make a part of your own available by name.
@@ -61,6 +65,8 @@ def register(
         one; a class receives ``penalty`` if it takes it.
     title, look
         Of a method: its name and its line (colour, dash, marker) in figures.
+    sampler
+        Of a method: the sampler that its name stands for, as ``des-mr`` is DES with one.
     defaults
         Of a method: settings derived from the size of the problem, such as a population.
 
@@ -79,11 +85,13 @@ def register(
         )
     registry = kinds[kind]
     _refuse_taken(kind, name, thing, registry)
+    facts = {"title": title, "look": look, "sampler": sampler, "defaults": defaults}
+    given: dict[str, Any] = {key: fact for key, fact in facts.items() if fact is not None}
     if kind == "method":
-        registry[name] = _method(name, thing, title, look, defaults)
+        registry[name] = _method(name, thing, **given)
     else:
-        if title is not None or look is not None or defaults is not None:
-            raise ValueError(f"title, look and defaults are for methods, not for a {kind}")
+        if given:
+            raise ValueError(f"{', '.join(given)} is for methods, not for a {kind}")
         registry[name] = (_sampler if kind == "sampler" else _objective)(name, thing)
     _ours[kind, name] = thing
 
@@ -114,9 +122,10 @@ def _check_members(kind: str, name: str, thing: Any, members: Iterable[str]) -> 
 def _method(
     name: str,
     thing: Any,
-    title: str | None,
-    look: tuple[str, str, str] | None,
-    defaults: Callable[[ProblemSize], Mapping[str, Any]] | None,
+    *,
+    title: str | None = None,
+    look: tuple[str, str, str] | None = None,
+    **facts: Any,
 ) -> Method:
     if not isinstance(thing, type):
         raise TypeError(
@@ -134,13 +143,12 @@ def _method(
         look=Look(*look) if look else _next_look(),
         answer="its layout",
         values="its cost",
-        defaults=defaults,
+        **facts,
     )
 
 
 def _next_look() -> Look:
-    place = sum(kind == "method" for kind, _ in _ours)
-    return Look(*(shapes[place % len(shapes)] for shapes in (_COLOURS, _DASHES, _MARKERS)))
+    return _LOOKS[sum(kind == "method" for kind, _ in _ours) % len(_LOOKS)]
 
 
 def _sampler(name: str, thing: Any) -> Callable[..., Sampler]:

@@ -116,7 +116,7 @@ def test_merge_looks_at_the_payloads(name: str) -> None:
     locals_ = locals_of("dense", 10, 1 if METHODS[name].single_worker else 3, seed=1)
     state = algorithm.init(np.full(10, 0.3))
     answers = compact(work(algorithm, algorithm.plan(state), locals_)[0])
-    if name in BITS:
+    if algorithm.layout.bits:
         other = [bytes([a.payload[0] ^ 1]) + a.payload[1:] for a in answers]
     else:
         other = [(-np.frombuffer(a.payload, "<f8")).tobytes() for a in answers]
@@ -236,7 +236,7 @@ def test_bad_payloads_are_refused(name: str) -> None:
         f"worker {bad} has {len(good) + 1} bytes": good + b"\0",
         f"worker {bad} has {2 * len(good)} bytes": good + good,
     }
-    if name in BITS:
+    if algorithm.layout.bits:
         cases[f"worker {bad} has bits set beyond bit 9"] = good[:1] + bytes([good[1] | 4])
     else:
         cases[f"worker {bad} has a NaN scalar"] = np.float64("nan").tobytes() + good[8:]

@@ -1,4 +1,6 @@
-"""Moments of the mutation vectors, and how a vector is put together from its draws.
+"""Fourth moments of the mutation vectors, and how a vector is put together from its draws.
+
+Means, covariances and keys are those of every sampler: ``testing.check_sampler`` checks them.
 
 Tolerances: a mean over SIZE independent vectors is compared with its exact value. Its standard
 error is the sample's own standard deviation / sqrt(SIZE), and LIMIT of them are allowed. For a
@@ -16,7 +18,6 @@ from numpy.typing import NDArray
 
 from desopt.contract import streams
 from desopt.methods.samplers import (
-    SAMPLERS,
     CustomSampler,
     Gaussian,
     Key,
@@ -87,19 +88,6 @@ def fourth_moment(sampler: Sampler, y: Vector) -> float:
     return 3 * norm2
 
 
-@pytest.mark.parametrize(("sampler", "n"), CASES)
-def test_mean_is_zero(sampler: Sampler, n: int) -> None:
-    u = sample(sampler, n)
-    assert deviations(u.mean(axis=0), (u**2).mean(axis=0), 0.0).max() < LIMIT
-
-
-@pytest.mark.parametrize(("sampler", "n"), CASES)
-def test_covariance_is_the_identity(sampler: Sampler, n: int) -> None:
-    u = sample(sampler, n)
-    products, squares = u.T @ u / SIZE, (u**2).T @ u**2 / SIZE
-    assert deviations(products, squares, np.eye(n)).max() < LIMIT
-
-
 @pytest.mark.parametrize("name", projections(1))
 @pytest.mark.parametrize(("sampler", "n"), CASES)
 def test_fourth_moment(sampler: Sampler, n: int, name: str) -> None:
@@ -149,16 +137,6 @@ def test_a_round_drawn_at_once_is_the_same(mixture: type, normal: bool, l: int) 
         np.testing.assert_array_equal(values, math.sqrt(n / l) * z[k])
 
 
-@pytest.mark.parametrize("sampler", [make() for make in SAMPLERS.values()], ids=repr)
-def test_every_part_of_the_key_matters(sampler: Sampler) -> None:
-    n, at = 1000, (7, 1, 2, 3)
-    once, again = (dense(sampler, Key(*at[:3]), at[3], n) for _ in range(2))
-    np.testing.assert_array_equal(once, again)
-    for part in range(4):
-        other = [value + (part == j) for j, value in enumerate(at)]
-        assert not np.array_equal(once, dense(sampler, Key(*other[:3]), other[3], n))
-
-
 @pytest.mark.parametrize("sampler", [MixtureGaussian(l=8), MixtureRademacher(l=8)])
 def test_a_mixture_draws_l_numbers_whatever_n(sampler: Sampler) -> None:
     for n in (1, 8, 100_000):
@@ -177,14 +155,6 @@ def test_bad_mixture(l: float) -> None:
 
 
 # --- a user's own ----------------------------------------------------------------------------
-
-
-def test_custom_sampler_is_private_to_its_key() -> None:
-    sampler = CustomSampler(lambda rng, n: rng.choice([-1.0, 1.0], n))
-    a, b, c = (dense(sampler, Key(1, 2, 3), k, 50) for k in (0, 0, 1))
-    np.testing.assert_array_equal(a, b)
-    assert not np.array_equal(a, c)
-    assert set(a) == {-1.0, 1.0}
 
 
 def test_custom_sampler_with_coordinates() -> None:

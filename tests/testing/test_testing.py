@@ -206,6 +206,19 @@ class AsksTwice(DES):
         return search
 
 
+class DependsOnP(DES):
+    """More points at a time, other points."""
+
+    def search(self, task: Task, worker: int) -> Any:
+        class Greedy(OnePlusOne):
+            def _decide(self, asked: Any, values: Any) -> int:
+                return super()._decide(asked, [value + len(asked) - 1 for value in values])
+
+        search = super().search(task, worker)
+        search.__class__ = Greedy
+        return search
+
+
 class BelievesAnything(FedZOGD):
     """No check of what workers send."""
 
@@ -265,6 +278,7 @@ class NotFrozen:
         (SinglePrecision(iterations=10), "survives pack_state and unpack_state"),
         (KeepsThePoint(iterations=10), "use the memory of a point again"),
         (AsksTwice(iterations=10), "read-only|the same points again"),
+        (DependsOnP(iterations=10), "for any number of points asked for at a time. With ask"),
         (BelievesAnything(iterations=10), "whatever workers send. After 1 rounds, x is"),
         (SumsAreNotFinite(population=8), "whatever workers send. After 1 rounds, x is"),
         (NotFrozen(), "a method is a frozen dataclass"),

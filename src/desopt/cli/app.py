@@ -66,6 +66,10 @@ def root(
 ) -> None:
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
+    elif os.environ.get("DESOPT_PLUGINS"):
+        from desopt import plugins
+
+        plugins.load()
 
 
 for command in (run, demo, suite, report, replay, bench):

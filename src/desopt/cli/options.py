@@ -22,6 +22,25 @@ Debug = Annotated[
 ]
 
 
+def _load_plugins(modules: list[str]) -> list[str]:
+    if modules:
+        from desopt import plugins
+
+        plugins.load(modules)
+    return modules
+
+
+Plugin = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--plugin",
+        metavar="MODULE",
+        callback=_load_plugins,
+        help="Module that registers methods, samplers or objectives; repeatable.",
+    ),
+]
+
+
 class GroupedCommand(TyperCommand):
     """A command whose help lists its options under the headings of their ``rich_help_panel``.
 
@@ -50,22 +69,3 @@ def _add_choices(param: Any) -> None:
     if option is not None and option.choices is not None:
         *most, last = option.choices()
         param.help = f"{option.help.rstrip('.')}: {', '.join(most)} or {last}."
-
-
-def _load_plugins(modules: list[str]) -> list[str]:
-    if modules:
-        from desopt import plugins
-
-        plugins.load(modules)
-    return modules
-
-
-Plugin = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--plugin",
-        metavar="MODULE",
-        callback=_load_plugins,
-        help="Import a module that calls desopt.register; repeatable.",
-    ),
-]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from desopt.cli.options import Debug
+from desopt.cli.options import Debug, Plugin
 
 if TYPE_CHECKING:
     from desopt.contract.types import FloatArray
@@ -40,6 +40,7 @@ def replay(
             "runs that are equal bit for bit.",
         ),
     ] = False,
+    plugin: Plugin = None,
     debug: Debug = False,
 ) -> None:
     """Summarise a journal and rebuild x after any of its rounds.

@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from desopt import plugins
 from desopt.contract.types import FloatArray
 from desopt.data import load, train_test
 from desopt.objectives.scoring import LabelledRows
@@ -39,6 +40,7 @@ SETTINGS, JOURNAL = "settings.json", "run.journal"
 def settings_of(given: Mapping[str, Any]) -> SimpleNamespace:
     """All settings of ``desopt run``, checked, before anything is written."""
     settings = options.checked("run", given)
+    settings.plugin = plugins.load(settings.plugin or ()) or None
     if settings.python is None and settings.data is None:
         raise ValueError("say what to minimise: --data NAME with --loss, or --python MODULE:FUNC")
     if settings.python is not None:
@@ -126,6 +128,7 @@ def _problem(settings: SimpleNamespace) -> _Problem:
                 found |= {f"{name}_loss": loss, f"{name}_error": wrong / part.y.size}
             return found
 
+        x0 = np.zeros(train.X.shape[1]) if x0 is None else x0
         return _Problem(settings.loss, x0, (train.X, train.y), judge)
     fun = _imported(settings.python)
     if train is None:

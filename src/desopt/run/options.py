@@ -65,8 +65,13 @@ def _optional(check: Check) -> Check:
 
 
 method_names = _names("desopt.methods", "METHODS")
-loss_names = _names("desopt.objectives", "LOSSES")
+sampler_names = _names("desopt.methods.samplers", "SAMPLERS")
 aggregate_names = _names("desopt.methods.aggregation", "AGGREGATES")
+
+
+def objective_names() -> list[str]:
+    """The losses, and the objectives that plug-ins have registered."""
+    return [*_names("desopt.objectives", "LOSSES")(), *_names("desopt.objectives", "OBJECTIVES")()]
 
 
 def engine_names() -> list[str]:
@@ -140,7 +145,7 @@ def _federation(name: str, default: Any, text: str) -> Option:
 
 OPTIONS: tuple[Option, ...] = (
     _problem("data", None, str | None, "Data set (see desopt data list) or file.", metavar="NAME"),
-    _problem("loss", "lr", str, "Loss of the linear model.", choices=loss_names),
+    _problem("loss", "lr", str, "Loss of the linear model.", choices=objective_names),
     Option("regularization", 1e-6, float, "Weight of the penalty.", EVERYWHERE, checks.real,
            "Problem", part="fun"),
     _problem("python", None, str | None, "Your own objective, fun(x, batch) or fun(x).",
@@ -151,6 +156,9 @@ OPTIONS: tuple[Option, ...] = (
     _problem("rows", None, int | None, "Use this many rows of the data.",
              check=_optional(partial(checks.whole, least=2))),
     _problem("test_share", 0.2, float, "Share of the rows held out for testing."),
+    _problem("plugin", None, list[str] | None,
+             "Module that registers methods, samplers or objectives; repeatable.",
+             metavar="MODULE", identity=False),
     _problem("data_dir", None, str | None, "Folder of data files.", metavar="DIR", identity=False),
 
     Option("method", "des-mr", str, "Method.", EVERYWHERE, group="Method", choices=method_names),
@@ -166,7 +174,8 @@ OPTIONS: tuple[Option, ...] = (
             _optional(partial(checks.whole, least=2)), doors=RUNS),
     _method("aggregate", "mean", str, "How the workers' points become one.",
             _one_of(aggregate_names), doors=RUNS, choices=aggregate_names),
-    _python("sampler", None, "Distribution of the mutations.", identity=True, part="method"),
+    Option("sampler", None, str | None, "Distribution of the mutations; default: the method's.",
+           RUNS, group="Method", part="method", choices=sampler_names),
     Option("participation", 1.0, float, "Share of the workers asked in a round.", RUNS,
            checks.share, "Method"),
     Option("seed", 0, int, "Seed of everything random, the data split included.", RUNS,

@@ -95,7 +95,8 @@ def _algorithm(path: Path, header: Mapping[str, Any], method: Any, sampler: Any)
         if settings["name"] not in METHODS:
             raise JournalError(
                 f"{path}: method {settings['name']!r:.80} is not one of {', '.join(METHODS)}; give "
-                "the algorithm object or its class as replay(..., method=...)"
+                "the algorithm object or its class as replay(..., method=...), or import the "
+                "plug-in that registers it"
             )
         _check_plausible(settings)
         return restore(settings, own)

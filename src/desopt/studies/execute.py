@@ -108,7 +108,7 @@ def execute(case: Case, split: Split) -> dict[str, Any]:
     start = dict.fromkeys(("round", "evaluations", "samples", "bytes_up", "bytes_down"), 0)
     curve.measure({**start, "seconds": 0.0}, np.zeros(n))
     data = split.train.X, split.train.y
-    _search(case, data, long.rounds, [curve], population=long.population)
+    _search(case, n, data, long.rounds, [curve], population=long.population)
     return {
         "result": {
             "rounds": long.rounds, "paper_rounds_each": long.paper_rounds_each,
@@ -128,19 +128,22 @@ def warm_up(case: Case, split: Split) -> None:
     y = split.train.y
     few = np.sort(np.concatenate([np.flatnonzero(y == label)[:8] for label in (-1, 1)]))
     small = Case(**{**asdict(case), "workers": 2, "iterations": 2, "batch_size": 4})
-    _search(small, (split.train.X[few], y[few]), 1, [], population=2)
-    split.train.score(np.zeros(split.train.X.shape[1]), case.problem, 0.0)
+    n = split.train.X.shape[1]
+    _search(small, n, (split.train.X[few], y[few]), 1, [], population=2)
+    split.train.score(np.zeros(n), case.problem, 0.0)
 
 
-def _search(case: Case, data: Any, rounds: int, callbacks: Iterable[Any], **more: Any) -> None:
+def _search(
+    case: Case, n: int, data: Any, rounds: int, callbacks: Iterable[Any], **more: Any
+) -> None:
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         # Studies leave the range of the theory on purpose, and divergence is a result too.
         for category in (TheoryWarning, RuntimeWarning):
             warnings.simplefilter("ignore", category)
         minimize(
-            case.problem, None, data, method=case.method, workers=case.workers, rounds=rounds,
-            iterations=case.iterations, batch_size=case.batch_size, step_size=case.step_size,
-            momentum=case.momentum, mixture=case.mixture, radius=case.radius,
-            regularization=case.regularization, seed=case.seed, callbacks=callbacks,
-            engine="serial", eval_every=0, progress=False, **more,
+            case.problem, np.zeros(n), data, method=case.method, workers=case.workers,
+            rounds=rounds, iterations=case.iterations, batch_size=case.batch_size,
+            step_size=case.step_size, momentum=case.momentum, mixture=case.mixture,
+            radius=case.radius, regularization=case.regularization, seed=case.seed,
+            callbacks=callbacks, engine="serial", eval_every=0, progress=False, **more,
         )  # fmt: skip

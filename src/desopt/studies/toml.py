@@ -13,9 +13,10 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from desopt import plugins
 from desopt.contract.errors import check_name
 from desopt.methods import METHODS
-from desopt.objectives import LOSSES
+from desopt.objectives import objective_names
 from desopt.studies.cases import FIELDS, Case, make_case
 
 #: Keys whose name differs from that of the field of ``Case``, being plural.
@@ -46,6 +47,7 @@ def read(path: Path) -> tuple[str, dict[str, list[Case]]]:
 
 def _study(content: dict[str, Any], stem: str) -> tuple[str, dict[str, list[Case]]]:
     name, items = content.pop("name", stem), content.pop("items", None)
+    plugins.load(_names("plugins", content.pop("plugins", [])))
     if not isinstance(name, str) or not name:
         raise TypeError(f"name must be a text, got {name!r}")
     if items is None:
@@ -55,7 +57,7 @@ def _study(content: dict[str, Any], stem: str) -> tuple[str, dict[str, list[Case
     if not items or "" in items:
         raise ValueError("items must have names: [items.NAME], with the item's keys below it")
     for key in content:
-        check_name("key", key, ("name", "items", *_KEYS))
+        check_name("key", key, ("name", "items", "plugins", *_KEYS))
     return name, {item: _cases(item, _merged(content, own)) for item, own in items.items()}
 
 
@@ -80,7 +82,7 @@ def _cases(item: str, keys: dict[str, Any]) -> list[Case]:
     for method in grid["method"]:
         check_name("method", method, METHODS)
     for problem in grid["problem"]:
-        check_name("problem", problem, LOSSES)
+        check_name("problem", problem, objective_names())
     count = math.prod(map(len, (seeds, *grid.values())))
     if count > MAX_CASES:
         raise ValueError(f"item {item!r} would have {count:,} cases, more than {MAX_CASES:,}")
@@ -92,9 +94,14 @@ def _values(key: str, value: Any) -> list[Any]:
     values = value if isinstance(value, list) else [value]
     if not values or any(isinstance(one, list | dict) for one in values):
         raise ValueError(f"{key} must be a value or a list of values, got {value!r}")
-    if key in _LISTS and not all(isinstance(one, str) for one in values):
+    return _names(key, values) if key in _LISTS else values
+
+
+def _names(key: str, value: Any) -> list[str]:
+    names = value if isinstance(value, list) else [value]
+    if not all(isinstance(one, str) for one in names):
         raise TypeError(f"{key} must be names, got {value!r}")
-    return values
+    return names
 
 
 def _seeds(runs: Any, seeds: Any) -> Sequence[int]:

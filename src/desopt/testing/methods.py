@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from desopt.contract.codec import pack_state, unpack_state
 from desopt.contract.payload import Cost, Layout
-from desopt.contract.types import Algorithm, Answer, FloatArray, Task
+from desopt.contract.types import Algorithm, Answer, FloatArray, LocalSearch, Task
 from desopt.engines import Job
 from desopt.methods.registry import METHODS, restore
 from desopt.objectives import WorkerData
@@ -282,33 +283,37 @@ def _check_limits(claim: Claims, algorithm: Any, state: Any) -> None:
         )
 
 
+@dataclass(frozen=True)
+class _Dialogue:
+    """A worker's side that answers a search p points at a time."""
+
+    claim: Claims
+    local: WorkerData
+    p: int
+
+    def run(self, search: LocalSearch) -> Answer:
+        f = self.local.function(search.x, search.round, search.batches)
+        dialogue(self.claim, search, f.value, self.p)
+        return search.answer(f.rows)
+
+    def total(self, x: FloatArray) -> tuple[float, int]:
+        return self.local.total(x)
+
+
 def _check_dialogue(claim: Claims, algorithm: Any, state: Any) -> None:
-    """``ask`` and ``tell`` give the answer of ``work``, whatever number of points is asked for."""
+    """The answer is the same whatever number of points a search is asked for at a time."""
     job, task = small_job(algorithm), algorithm.plan(state)
-    if not _searches(algorithm, task):
-        return
     for worker in range(min(2, job.workers)):
         expected = job.work(task, worker)
         shard = job.shards[worker].open(job.objective, worker)
         local = WorkerData(job.objective, shard, SEED, worker, BATCH)
         for p in (1, 2, 7):
-            search = algorithm.search(task, worker)
-            f = local.function(search.x, search.round, search.batches)
-            dialogue(claim, search, f.value, p)
-            answer = search.answer(f.rows)
+            answer = algorithm.work(task, _Dialogue(claim, local, p), worker)
             claim(
                 sent(answer) == sent(expected),
-                "ask(p) and tell give the answer of work",
-                f"With p = {p} it is {sent(answer)!r:.200}, not {sent(expected)!r:.200}",
+                "the answer is the same for any number of points asked for at a time",
+                f"With ask({p}) it is {sent(answer)!r:.200}, not {sent(expected)!r:.200}",
             )
-
-
-def _searches(algorithm: Any, task: Task) -> bool:
-    """Whether the method's work is a local search, not code of its own."""
-    try:
-        return hasattr(algorithm, "search") and algorithm.search(task, 0) is not None
-    except NotImplementedError:
-        return False
 
 
 def _check_failing(claim: Claims, algorithm: Any, value: float) -> None:
