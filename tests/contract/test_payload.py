@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 from helpers import oracle
-from helpers.searching import BITS, SAMPLERS, TWO_POINT, bits, case_name, locals_of, make
+from helpers.searching import SAMPLERS, TWO_POINT, bits, case_name, locals_of, make
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
