@@ -252,7 +252,7 @@ def test_bad_csv(tmp_path: Path, text: str, label: Any, message: str) -> None:
 
 
 def test_a_label_column_is_for_csv(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"label=3 is for \.csv files"):
+    with pytest.raises(ValueError, match=r"label=3 is for \.csv and \.npz files"):
         data.load(put(tmp_path, "x.txt", b"1 1:1\n"), label=3)
 
 

@@ -70,21 +70,21 @@ def file_digest(path: Path, note: Path | None = None) -> str:
     """
     path = path.resolve()
     note = note or folder() / "digests" / _digest(str(path))
-    before, settled = _look(path)
+    before, settled = _version(path)
     with suppress(OSError, ValueError):
         known, digest = note.read_text("ascii").split("\n")
         if known == before:
             return digest
     digest = of_file(path)
-    if settled and _look(path)[0] == before:
+    if settled and _version(path)[0] == before:
         with suppress(OSError):  # a read-only folder
             note.parent.mkdir(parents=True, exist_ok=True)
             _replace(note, f"{before}\n{digest}")
     return digest
 
 
-def _look(path: Path) -> tuple[str, bool]:
-    """What identifies a version of a file, and whether it is older than ``_SETTLED``."""
+def _version(path: Path) -> tuple[str, bool]:
+    """What identifies the version of a file, and whether it is older than ``_SETTLED``."""
     found = path.stat()
     if not stat.S_ISREG(found.st_mode):
         raise ValueError(f"{path} is not a file")
