@@ -284,6 +284,13 @@ def test_a_file_is_parsed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert len(reads) == 2
 
 
+@pytest.mark.parametrize("name", ["a[1]*.txt", f"{'long' * 60}.txt"])
+def test_entries_of_files_with_any_name(tmp_path: Path, name: str) -> None:
+    for extra in (b"", b"1 1:1\n"):
+        data.load(put(tmp_path, name, HEART + extra))
+        assert len(entries(tmp_path)) == 1
+
+
 @pytest.mark.parametrize("settled", [-1.0, 2.0], ids=["noted", "too young to be noted"])
 def test_a_change_is_noticed_by_content(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settled: float

@@ -30,7 +30,7 @@ class Length:
     rounds: int
     #: Values of F per round.
     samples: int
-    #: One round in rounds of the paper, which cost M K b values of F.
+    #: The cost of a round in rounds of the paper, of M K b values of F each.
     paper_rounds_each: float
     population: int | None
 

@@ -1,4 +1,4 @@
-"""Threads for compiled work that has an order."""
+"""Cores, limits on the threads of libraries, and ordered work on several threads."""
 
 from __future__ import annotations
 

@@ -104,11 +104,14 @@ def _check_settings(claim: Claims, algorithm: Any) -> None:
         plain = {
             name: own[name] if hasattr(own[name], "settings") else settings[name] for name in own
         }
-        rebuilt = type(algorithm)(**plain)
+        try:
+            rebuilt = type(algorithm)(**plain)
+        except (TypeError, ValueError) as error:
+            rebuilt = error
     claim(
         rebuilt == algorithm,
         "a method rebuilt from its settings equals the original",
-        f"It is {rebuilt}, not {algorithm}",
+        f"It is {rebuilt!r}, not {algorithm!r}",
     )
 
 
