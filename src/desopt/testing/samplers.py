@@ -52,10 +52,11 @@ def _check_settings(claim: Claims, sampler: Sampler) -> None:
 
 def _check_vectors(claim: Claims, sampler: Sampler, n: int) -> None:
     for k in range(20):
-        index, u = sampler.vector(_KEY, k, n)
+        drawn = sampler.vector(_KEY, k, n)
         try:
+            index, u = drawn
             as_step(index, u, n)
-        except ValueError as error:
+        except (TypeError, ValueError) as error:
             claim(False, "vector gives (coordinates or None, values) within n", f"{error}")
         claim(np.isfinite(u).all(), "values are finite", f"vector({_KEY}, {k}, {n}) has {u!r:.60}")
         claim(
