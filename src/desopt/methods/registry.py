@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from inspect import signature
 from typing import Any, NamedTuple
 
 from desopt.contract.errors import check_name
@@ -97,8 +98,8 @@ class Method:
 
     def _sampler(self, settings: Mapping[str, Any]) -> Sampler:
         assert self.sampler is not None
-        sparse = not self.sampler.dense and "mixture" in settings
-        return self.sampler(l=settings["mixture"]) if sparse else self.sampler()  # type: ignore[call-arg]
+        takes_mixture = "l" in signature(self.sampler).parameters and "mixture" in settings
+        return self.sampler(l=settings["mixture"]) if takes_mixture else self.sampler()  # type: ignore[call-arg]
 
 
 #: The methods in the paper's order; ``desopt.register`` adds to them. The contract tests run over
