@@ -48,9 +48,7 @@ class Threads(InMemory):
                 self._answers.close()  # after a failed merge, threads may still wait for room
             self._pool.shutdown(cancel_futures=True)
 
-    def _spread(
-        self, call: Callable[[int], T], workers: Sequence[int]
-    ) -> Generator[T, None, None]:
+    def _spread(self, call: Callable[[int], T], workers: Sequence[int]) -> Generator[T, None, None]:
         """call(worker) for all workers, in their order; each thread takes the next one left.
 
         The calling thread works too, and hands out whatever is ready in between, so that answers

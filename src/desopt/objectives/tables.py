@@ -92,7 +92,7 @@ def _as_float_matrix(X: Any) -> Any:
 
 
 def check_columns(shards: Mapping[int, Rows]) -> None:
-    """Refuse workers with other columns than the rest: by number, and by name if they have names."""
+    """Refuse a worker with other columns than the rest, by number or by name."""
     widths = {worker: int(shard.arrays[0].shape[1]) for worker, shard in shards.items()}
     names = {worker: shard.columns for worker, shard in shards.items() if shard.columns}
     usual = Counter(widths.values()).most_common(1)[0][0] if widths else 0
