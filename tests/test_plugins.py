@@ -363,12 +363,33 @@ def test_a_method_is_an_algorithm_with_a_sampler() -> None:
     testing.check_method(METHODS["des-shifted"].make("des-shifted", {"iterations": 6}))
 
 
+class OneCoordinate(Sampler):
+    """A sparse sampler without a mixture."""
+
+    dense = False
+
+    def vector(self, key: Key, k: int, n: int) -> Any:
+        return np.array([k % n]), np.array([float(n) ** 0.5])
+
+    def settings(self) -> dict[str, Any]:
+        return {"name": "one-coordinate"}
+
+
+def test_a_sparse_sampler_needs_no_mixture() -> None:
+    desopt.register("method", "des-one", DES, sampler=OneCoordinate)
+    result = desopt.minimize("lr", None, (X, Y), method="des-one", **SETTINGS)
+    assert result.nit == SETTINGS["rounds"]
+
+
 def test_looks_differ() -> None:
     for name in ("one", "two", "three"):
         desopt.register("method", name, Populated)
     desopt.register("method", "four", Populated, look=("#123456", "-", "o"))
     assert len({METHODS[name].look for name in ("one", "two", "three", "four")}) == 4
     assert METHODS["four"].look.colour == "#123456"
+    before = METHODS["one"].look
+    desopt.register("method", "one", Populated)
+    assert METHODS["one"].look == before
 
 
 # --- errors ----------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
-"""A federation: nobody's data move, and Flower takes the messages.
+"""Federated runs: the data stay on the nodes, and Flower carries the messages.
 
-``server_app`` and ``client_app`` make Flower's ServerApp and ClientApp. docs/federation.md says
-how to run them, ``examples/federation`` does so on one machine.
+``server_app`` and ``client_app`` make Flower's ServerApp and ClientApp. docs/federation.md explains
+how to run them; ``examples/federation`` is a complete example for one machine.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def server_app(
     finished
         Called with the result.
     settings
-        Those of ``minimize`` that do not speak of data or engines (``workers`` is the number of
-        nodes M), and those of ``Federation``. A run's configuration (``flwr run --run-config
+        Those of ``minimize`` except for data and engines (``workers`` is the number of nodes
+        M), and those of ``Federation``. A run's configuration (``flwr run --run-config
         'rounds=50 step-size=0.3'``) takes precedence. With ``target`` or ``patience``, ``loss``
         is "median" unless given: no single node ends the run.
     """

@@ -545,6 +545,28 @@ def test_threads_do_not_run_far_ahead() -> None:
     assert len(by_other) > 4
 
 
+def test_threads_end_after_a_failed_merge() -> None:
+    """Close ends a thread that waits for room, even if nobody takes the rest of the answers."""
+    computed = threading.Semaphore(0)
+
+    def fun(x: Vector) -> float:
+        computed.release()
+        return 0.0
+
+    engine, algorithm = Threads(2), DES(iterations=1)
+    engine.start(Job(algorithm, PythonObjective(fun), as_shards(None, 200, 0), 1, 0, 1))
+    state = algorithm.init(np.zeros(1))
+    engine.begin(state)
+    answers = iter(engine.round(algorithm.plan(state)))
+    next(answers)
+    for _ in range(2 * 5):  # the first worker's values, and those of the four there is room for
+        assert computed.acquire(timeout=300)
+    closing = threading.Thread(target=engine.close, daemon=True)
+    closing.start()
+    closing.join(60)
+    assert not closing.is_alive()
+
+
 def test_processes_leave_nothing_open() -> None:
     me = psutil.Process()
     run(least_squares, SHARDS, engine="processes", jobs=1)

@@ -600,6 +600,20 @@ def test_a_nuisance_ends_the_run_or_is_left_out(
     assert max(map(len, caplog.messages)) < 1000
 
 
+def test_a_nuisance_without_work_to_do_does_not_end_the_run() -> None:
+    """After the budget is spent only the loss is requested, and that goes on without the node."""
+    grid = Loopback()
+
+    def lie(order: Message, reply: Message) -> Message:
+        only_loss: Any = order.content["desopt"]
+        return reply if only_loss["work"] else report(order, b"garbage")
+
+    with_liar(grid, lie)
+    found = federated(grid, max_evaluations=2 * WORKERS * 21 + 1, eval_every=2)
+    assert found.nit == 2
+    assert np.isfinite(found.fun)
+
+
 def test_a_nuisance_that_nobody_needs_does_no_harm() -> None:
     for name, lie in NUISANCES.items():
         grid = Loopback()

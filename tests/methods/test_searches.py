@@ -303,7 +303,7 @@ def test_changes_of_several_workers_are_their_replays(sampler: Sampler) -> None:
     x = random.standard_normal(9)
     accepted, workers = random.random((4, 13)) < 0.5, np.array([7, 0, 3, 2**31])
     masks = np.packbits(accepted, axis=1, bitorder="little")
-    changes = sampler.changes(x, alpha, masks, workers, Key(1, 2, 99))
+    changes = sampler.proposals(alpha, Key(1, 2, 99), x.size).changes(x, masks, workers)
     for worker, mask, (index, change) in zip(workers.tolist(), accepted, changes, strict=True):
         v = x.copy()
         sampler.replay(v, alpha, mask, Key(1, 2, worker))
@@ -311,3 +311,12 @@ def test_changes_of_several_workers_are_their_replays(sampler: Sampler) -> None:
         found = np.zeros(9)
         found[slice(None) if index is None else index] = change
         assert found.tobytes() == np.where(expected == 0, 0.0, expected).tobytes()
+
+
+def test_a_search_that_compiled_code_has_finished_asks_for_nothing() -> None:
+    algorithm = make("des-mr", iterations=4)
+    search = algorithm.search(task_of(algorithm), 0)
+    nowhere = np.empty(0, np.int64), np.empty(0), np.empty(0)
+    search.finish(np.zeros(4, np.bool_), 0, moved=nowhere)
+    assert not search.ask()
+    assert search.answer().evaluations == 5

@@ -340,6 +340,20 @@ def test_peers_of_our_own_may_say_what_a_serial_run_would() -> None:
     assert server.receive("peer", CASES["total over nothing"][0]) is None
 
 
+def test_peers_of_our_own_need_no_declared_cost() -> None:
+    class WithoutCost(DES):
+        @property
+        def cost(self) -> Any:
+            raise AttributeError("cost")
+
+    algorithm = WithoutCost(iterations=12)
+    server = Server(algorithm, STATE, 9, run=RUN, trusted=True)
+    server.admit("peer", [6, 7])
+    assert server.receive("peer", CASES["evaluations"][0]) is not None
+    with pytest.raises(AttributeError, match="cost"):
+        Server(algorithm, STATE, 9, run=RUN)
+
+
 def test_refusals_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "desopt.wire")
     server = server_in_round_3()

@@ -151,6 +151,8 @@ def test_replay_refuses_rounds_that_are_not_there(tmp_path: Path, round: int) ->
     run(tmp_path / "j")
     with pytest.raises(ValueError, match=f"round must be 0 to {ROUNDS}.*got {round}"):
         desopt.replay(tmp_path / "j", round=round)
+    with pytest.raises(TypeError, match="float"):
+        desopt.replay(tmp_path / "j", round=1.5)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("method", desopt.METHODS)

@@ -7,11 +7,11 @@ Three encodings of answers, all little-endian::
     round    = (gap, length: varints, payload) for each              in a journal
 
 A single answer has counts; the answers of a round, from which a state is rebuilt, need none.
-In a message all payloads of a round have the run's size. A journal says lengths, and workers by
-the gap to the one before: a byte each where most workers answered.
+In a message all payloads of a round have the run's size. A journal has the length of each, and
+workers as the gap to the previous one: one byte if most workers answered.
 
-Decoding believes nothing: lengths are compared with the bytes that are there before memory is
-allocated, and anything that does not fit is ``Malformed``.
+Decoding trusts nothing: lengths are compared with the bytes present before memory is allocated,
+and anything that does not fit is ``Malformed``.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def unpack_answer(data: bytes, workers: int, layout: Layout) -> Answer:
 
 
 def check_worker(worker: int, workers: int) -> int:
-    """The worker's number, refused if there are not as many."""
+    """The worker's number; refused unless it is below ``workers``."""
     if worker >= workers:
         raise Malformed("worker", f"worker {worker} of {workers}")
     return worker
@@ -210,19 +210,20 @@ def unpack_state(payload: bytes, like: Any) -> Any:
     values = meta["plain"] | _unpack_arrays(body, sizes)
     for name, value in wanted.items():
         if not _same_kind(values[name], value):
-            raise ValueError(f"{name} has a value that it cannot have: {values[name]!r:.40}")
+            raise ValueError(f"{name} cannot have the value {values[name]!r:.40}")
     return type(like)(**values)
 
 
 def state_parts(payload: bytes) -> tuple[dict[str, Any], bytes]:
     """Names, sizes and scalars of a state, checked, and its arrays, still compressed."""
     (size,) = _COUNT.unpack_from(payload)
-    meta = json.loads(payload[4 : 4 + size])
+    start = _COUNT.size
+    meta = json.loads(payload[start : start + size])
     if meta.keys() != {"plain", "arrays"} or not isinstance(meta["plain"], dict):
         raise ValueError("not the fields of a state")
-    if not all(type(size) is int and size >= 0 for size in meta["arrays"].values()):
+    if not all(type(each) is int and each >= 0 for each in meta["arrays"].values()):
         raise ValueError("sizes of arrays must be whole numbers")
-    return meta, payload[4 + size :]
+    return meta, payload[start + size :]
 
 
 def _unpack_arrays(body: bytes, sizes: Mapping[str, int]) -> dict[str, FloatArray]:
@@ -245,7 +246,7 @@ def _arrays(values: Mapping[str, Any]) -> dict[str, FloatArray]:
 
 
 def _same_kind(found: Any, like: Any) -> bool:
-    """Whether a field that starts as ``like`` can come to have the value found."""
+    """Whether ``found`` is a possible value of a field that starts as ``like``."""
     if type(like) in (int, float):  # a scalar may start as 1 and become 0.5
         return isinstance(found, float) or (type(found) is int and abs(found) < 2**63)
     return type(found) is type(like)

@@ -1,4 +1,4 @@
-"""Exceptions and warnings of the package, and how messages are made."""
+"""Exceptions and warnings of the package, and helpers for their messages."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def check_name(argument: str, name: str, known: Iterable[str]) -> None:
     """Refuse an unknown name and suggest the nearest one."""
     names = list(known)
     if name not in names:
-        near = difflib.get_close_matches(name.lower(), names, 1, 0.4)
+        near = difflib.get_close_matches(str(name).lower(), names, 1, 0.4)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise ValueError(f"unknown {argument} {name!r}: choose from {', '.join(names)}{hint}")
 

@@ -94,7 +94,7 @@ class Layout:
         for answer in answers:
             payload = answer.payload
             if not only_bits or len(payload) != self.size or payload[-1] >> used:
-                self.decode(answer)  # raises what is wrong
+                self.decode(answer)  # the full check; it raises an error that says what is wrong
         rows = np.frombuffer(b"".join(a.payload for a in answers), np.uint8)
         return rows.reshape(len(answers), self.size)[:, : self._bit_bytes]
 

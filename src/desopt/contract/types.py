@@ -91,7 +91,7 @@ class Batches(Enum):
 
 
 class LocalSearch(Protocol):
-    """A worker's round turned inside out: it asks for values at points, and gives the answer.
+    """A worker's round as an ask-and-tell interface: points out, values in, at last the answer.
 
     ::
 
@@ -99,7 +99,7 @@ class LocalSearch(Protocol):
             search.tell([f(x) for x in points])
         answer = search.answer()
 
-    The answer is the same in every bit whatever number of points is asked for at a time.
+    The bits of the answer do not depend on the number of points per ``ask``.
     """
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
 from typing import TypeVar
@@ -32,26 +32,30 @@ class Threads(InMemory):
         super().start(job)
         self._threads = min(self.jobs, job.workers)
         self._pool = ThreadPoolExecutor(max(1, self._threads - 1), "desopt")
+        self._answers: Generator[Answer, None, None] | None = None  # of the last round
 
     def round(self, task: Task) -> Iterator[Answer]:
         self._traffic.count(self._state)
-        return self._spread(partial(self._job.work, task), self._job.asked(task.round))
+        self._answers = self._spread(partial(self._job.work, task), self._job.asked(task.round))
+        return self._answers
 
     def evaluate(self, workers: Sequence[int]) -> list[tuple[float, int]]:
         return list(self._spread(partial(self._job.total, self._state.x), workers))
 
     def close(self) -> None:
         if self._pool is not None:
+            if self._answers is not None:
+                self._answers.close()  # after a failed merge, threads may still wait for room
             self._pool.shutdown(cancel_futures=True)
 
-    def _spread(self, call: Callable[[int], T], workers: Sequence[int]) -> Iterator[T]:
+    def _spread(self, call: Callable[[int], T], workers: Sequence[int]) -> Generator[T, None, None]:
         """call(worker) for all workers, in their order; each thread takes the next one left.
 
         The calling thread works too, and hands out whatever is ready in between, so that answers
         are merged while others are still computed. Each other thread has one future for all its
         workers: waking the calling thread for every answer would take longer than a short search.
         """
-        results: dict[int, tuple[T, bool]] = {}  # by worker, and whether another thread has it made
+        results: dict[int, tuple[T, bool]] = {}  # by worker, and whether another thread computed it
         left = iter(workers)  # shared: next() on it is atomic under the GIL
         room = threading.Semaphore(_AHEAD * self._threads)  # bounds what waits in results
 

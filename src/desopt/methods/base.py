@@ -1,4 +1,4 @@
-"""What the methods share: hyper-parameters with their checks, and the default verbs."""
+"""Common to all methods: hyper-parameters with their checks, and the default verbs."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class BaseAlgorithm:
 
 @dataclass(frozen=True, kw_only=True)
 class ProblemSize:
-    """What a method may work out its defaults from: n, N (None: no rows), M, K and b."""
+    """The sizes that defaults may depend on: n, N (None: no rows), M, K and b."""
 
     n: int
     rows: int | None
@@ -82,7 +82,7 @@ def unmoved(state: StateT) -> StateT:
 
 
 def finite_or(new: FloatArray, old: FloatArray) -> FloatArray:
-    """``new``, and ``old`` where it is not finite: no merge leaves the finite numbers."""
+    """``new``, and ``old`` where that is not finite: merged states stay finite."""
     finite = np.isfinite(new)
     return new if finite.all() else np.where(finite, new, old)
 

@@ -143,16 +143,19 @@ class VectorProposals:
         return self.alpha.size
 
     def steps(self) -> Iterator[Step]:
-        for k in range(self.alpha.size):
-            index, u = self.vector(self.key, k, self.n)
-            yield as_step(index, self.alpha[k] * u, self.n)
+        return map(self._step, range(self.alpha.size))
 
     def replay(self, v: FloatArray, accepted: BoolArray) -> None:
-        for (index, step), kept in zip(self.steps(), accepted, strict=True):
-            if kept and index is None:
+        for k in np.flatnonzero(accepted).tolist():  # the others are not even drawn
+            index, step = self._step(k)
+            if index is None:
                 v += step
-            elif kept:
+            else:
                 apply_step(v, index, step, np.empty(step.size))
+
+    def _step(self, k: int) -> Step:
+        index, u = self.vector(self.key, k, self.n)
+        return as_step(index, self.alpha[k] * u, self.n)
 
     def changes(self, x: FloatArray, masks: ByteArray, workers: IndexArray) -> Iterator[Step]:
         for accepted, worker in zip(_unpacked(masks, self.count), workers.tolist(), strict=True):
@@ -160,7 +163,7 @@ class VectorProposals:
 
 
 def as_step(index: Any, values: Any, n: int) -> Step:
-    """A step within n coordinates, whoever drew it."""
+    """The step in the form that compiled code takes; a ValueError if it leaves n coordinates."""
     values = np.asarray(values, np.float64)
     if index is None:
         if values.shape != (n,):

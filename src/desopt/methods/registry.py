@@ -1,4 +1,4 @@
-"""The methods by name, with everything that the rest of the package has to know about them.
+"""The methods by name, with all facts about them that the rest of the package uses.
 
 Reports, figures, command-line help, studies, benchmarks, the tables of the documentation and the
 tests derive from ``METHODS``; nothing else tests a method's name. A new method is its own file,
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from inspect import signature
 from typing import Any, NamedTuple
 
 from desopt.contract.errors import check_name
@@ -61,7 +62,7 @@ class Method:
     pairs: bool = False
     #: Whether the paper's experiments compare it (section 5.1).
     compared: bool = False
-    #: Settings worked out from the size of the problem where the user gives none.
+    #: Settings derived from the size of the problem, unless the user gives them.
     defaults: Callable[[ProblemSize], Mapping[str, Any]] | None = None
 
     @property
@@ -97,8 +98,8 @@ class Method:
 
     def _sampler(self, settings: Mapping[str, Any]) -> Sampler:
         assert self.sampler is not None
-        sparse = not self.sampler.dense and "mixture" in settings
-        return self.sampler(l=settings["mixture"]) if sparse else self.sampler()  # type: ignore[call-arg]
+        takes_mixture = "l" in signature(self.sampler).parameters and "mixture" in settings
+        return self.sampler(l=settings["mixture"]) if takes_mixture else self.sampler()  # type: ignore[call-arg]
 
 
 #: The methods in the paper's order; ``desopt.register`` adds to them. The contract tests run over
@@ -184,8 +185,7 @@ COMPARED = tuple(name for name, method in METHODS.items() if method.compared)
 def make(name: str, settings: Mapping[str, Any], problem: ProblemSize | None = None) -> Algorithm:
     """The method of this name with its share of the settings, and defaults for the rest.
 
-    A setting of None is a default as well: a fixed one, or one that the method works out from
-    the size of the problem.
+    A setting of None means the default: a fixed one, or one derived from the size of the problem.
     """
     check_name("method", name, METHODS)
     return METHODS[name].make(name, settings, problem)

@@ -44,7 +44,7 @@ def affordable(count: int, limit: int | None, *, each: int = 1, first: int = 0) 
 
 
 class Search:
-    """What the searches share: points given out and taken back, and what was evaluated."""
+    """Common to all searches: the points under evaluation, their memory, and the counts."""
 
     def __init__(self, task: Task, worker: int, layout: Layout, batches: Batches) -> None:
         self.round, self.x, self.worker, self.batches = task.round, task.x, worker, batches
@@ -76,7 +76,7 @@ class Search:
         raise NotImplementedError
 
     def _decide(self, asked: list[Buffer], values: Sequence[float]) -> int:
-        """Go on with the values; how many of them were used."""
+        """Continue with the values; the number of them that were used."""
         raise NotImplementedError
 
     def _buffer(self) -> Buffer:
@@ -166,7 +166,7 @@ class OnePlusOne(Search):
         k, first = self._k, int(self._k < 0)
         if p == 1 and 0 <= k < self._count:
             return [self._here(self._step(0))]
-        trials = [self._v][:first]
+        trials = [self._v] if first else []
         trials += [self._there(self._step(j)) for j in range(min(p, self._count - k) - first)]
         return trials
 

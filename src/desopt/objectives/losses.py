@@ -1,4 +1,4 @@
-"""The losses of the linear models by name, with everything to know about them.
+"""The losses of the linear models by name, with all facts about them.
 
 The model, reports, command-line help, studies, benchmarks, the tables of the documentation and
 the tests derive from ``LOSSES``. A new loss is one function in ``desopt.kernels.losses``, one

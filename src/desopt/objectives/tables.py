@@ -84,7 +84,7 @@ def check_arrays(arrays: tuple[Any, ...], where: str, loss: str) -> None:
 
 
 def _as_float_matrix(X: Any) -> Any:
-    """C-ordered or CSR float64, without a copy where it is so already."""
+    """C-ordered or CSR float64; not copied if it is that already."""
     with np.errstate(over="ignore"):  # a number too large becomes infinite, and is refused
         if sparse.issparse(X):
             return X.astype(np.float64, copy=False)
@@ -92,7 +92,7 @@ def _as_float_matrix(X: Any) -> Any:
 
 
 def check_columns(shards: Mapping[int, Rows]) -> None:
-    """Refuse workers whose columns are not those of the others, as far as can be seen."""
+    """Refuse a worker with other columns than the rest, by number or by name."""
     widths = {worker: int(shard.arrays[0].shape[1]) for worker, shard in shards.items()}
     names = {worker: shard.columns for worker, shard in shards.items() if shard.columns}
     usual = Counter(widths.values()).most_common(1)[0][0] if widths else 0
@@ -140,7 +140,7 @@ def negative_label(shards: Sequence[Rows], some: bool) -> float:
     allowed = "-1 and +1, or 0 and 1" if some else "two-valued (-1/+1, 0/1 or any two numbers)"
     raise ValueError(
         f"{where}: labels must be {allowed}; got {len(values)} different: {shown}"
-        f"{', ...' if len(values) > 6 else ''}. Make them binary first, e.g. y > {shown[:1]}"
+        f"{', ...' if len(values) > 6 else ''}. Make them binary first, e.g. y > {min(values):g}"
     )
 
 

@@ -17,6 +17,7 @@ from desopt.methods.samplers import Sampler
 from desopt.protocol import wire
 from desopt.protocol.wire import Reason, Total, WireError
 
+#: Major and minor version: those of all peers, and of a journal that is continued, are equal.
 VERSION = ".".join(__version__.split(".")[:2])
 
 

@@ -90,10 +90,9 @@ class Server:
         self.refused: Counter[Reason] = Counter()
         self.refusal: WireError | None = None
         self.bytes_up = self.bytes_down = 0
-        self._layout, self._cost = layout_of(algorithm), algorithm.cost
-        at_once = wire.MAX_ROWS if self._cost.whole or batch_size is None else batch_size
-        self._rows = None if trusted else at_once
-        self._trusted = trusted
+        self._layout, self._trusted = layout_of(algorithm), trusted
+        self._cost = None if trusted else algorithm.cost  # which counts are checked against
+        self._rows = wire.MAX_ROWS if batch_size is None else batch_size
         self._peers: dict[Hashable, _Peer] = {}
         self._past: deque[_Past] = deque()
         self._kept = 0
@@ -193,8 +192,9 @@ class Server:
             self.totals[total.worker] = total
             return total
         answer = wire.unpack_answer(message.body, self.workers, self._layout)
-        if self._rows is not None:
-            wire.check_counts(answer, self._cost, self._rows)
+        if self._cost is not None:
+            rows = wire.MAX_ROWS if self._cost.whole else self._rows
+            wire.check_counts(answer, self._cost, rows)
         self._check_news(peer, answer.worker, self.answers)
         if answer.worker not in self.asked:
             raise WireError(Reason.WORKER, f"worker {answer.worker} was not asked in this round")

@@ -1,4 +1,4 @@
-"""Arguments of ``minimize`` that are more than a number: what they may be, before any work starts.
+"""Checks and conversions of the arguments of ``minimize`` that are not plain numbers.
 
 Every message says what was given, what is allowed and, where it helps, what to do next.
 """

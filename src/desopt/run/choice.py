@@ -1,4 +1,4 @@
-"""The engine of a run: by name, as an object, or the one that pays with ``engine="auto"``."""
+"""The engine of a run: by name, as an object, or with ``"auto"`` the one expected to be fastest."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def begin(folder: Path, given: Mapping[str, Any]) -> SimpleNamespace:
     """Make a new folder for a run with these settings."""
     if (folder / JOURNAL).exists():
         raise FileExistsError(
-            f"{folder} holds a run already: go on with it by `desopt run --resume --out {folder}`, "
+            f"{folder} holds a run already: resume it with `desopt run --resume --out {folder}`, "
             "or give another --out"
         )
     settings = settings_of(given)

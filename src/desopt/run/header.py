@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from desopt._version import __version__
 from desopt.contract.codec import digest_of
 from desopt.contract.errors import JournalError
 from desopt.contract.streams import STREAM_VERSION
 from desopt.contract.types import FloatArray
 from desopt.data import fingerprint
 from desopt.engines import Job
+from desopt.protocol.replica import VERSION
 from desopt.run import journal as journals
 from desopt.run.code_digest import code_digest
 from desopt.run.journal_file import refusing
@@ -33,7 +33,7 @@ _STRICT = ("desopt", "format", "stream")
 def versions() -> dict[str, Any]:
     """The versions in a journal's header; the first three decide bits."""
     return {
-        "desopt": ".".join(__version__.split(".")[:2]),
+        "desopt": VERSION,
         "format": journals.FORMAT_VERSION,
         "stream": STREAM_VERSION,
         "numpy": np.__version__,

@@ -55,7 +55,7 @@ def _rounds(
     repeated = last["repeated"]
     limit = budget(state.round, last["evaluations"])
     engine.begin(state, limit)
-    ended = _last(observer.begin(record) for observer in observers)
+    ended = _last_end(observer.begin(record) for observer in observers)
     while ended is None and state.round < rounds:
         began = time.perf_counter()
         task = replace(algorithm.plan(state), limit=limit)
@@ -72,15 +72,15 @@ def _rounds(
         row["bytes_down"] += down
         row["repeated"] = repeated + engine.repeated
         row["seconds"] += time.perf_counter() - began
-        ended = _last(observer.round(row, state, answers) for observer in observers)
+        ended = _last_end(observer.round(row, state, answers) for observer in observers)
         last = row
     for observer in observers:
         observer.end()
     return ended or End(Status.ROUNDS, f"{state.round} rounds done")
 
 
-def _last(ends: Iterator[End | None]) -> End | None:
-    """All observers are told; the last one to end the run says why."""
+def _last_end(ends: Iterator[End | None]) -> End | None:
+    """The reason of the last observer that ends the run; all of them are told."""
     ended = None
     for end in ends:
         ended = end or ended

@@ -71,7 +71,7 @@ aggregate_names = _names("desopt.methods.aggregation", "AGGREGATES")
 
 def objective_names() -> list[str]:
     """The losses, and the objectives that plug-ins have registered."""
-    return [*_names("desopt.objectives", "LOSSES")(), *_names("desopt.objectives", "OBJECTIVES")()]
+    return list(import_module("desopt.objectives").objective_names())
 
 
 def engine_names() -> list[str]:
@@ -209,13 +209,13 @@ OPTIONS: tuple[Option, ...] = (
     _python("snapshot_every", 0, "Rounds between states in the journal; 0: none.", _FROM_ZERO),
     _python("progress", None, "Whether to show a progress bar; None: on a terminal."),
 
-    _federation("deadline", None, "Seconds until a round is merged without the missing answers."),
-    _federation("min_answers", None, "Answers without which a round is not merged."),
-    _federation("min_nodes", 1, "Nodes to wait for before the first round."),
+    _federation("deadline", None, "Seconds after which a round closes with fewer answers."),
+    _federation("min_answers", None, "Answers with which a round closes; None: all workers asked."),
+    _federation("min_nodes", 1, "Connected nodes with which a round begins."),
     _federation("nodes", None, "The worker of each node."),
     _federation("loss", "mean", "How the nodes' values of the objective become one."),
     _federation("evaluation", None, "Data of the server, to evaluate the objective on."),
-    _federation("poll", 0.2, "Seconds between two looks at the messages."),
+    _federation("poll", 0.2, "Seconds between two polls for replies."),
 )  # fmt: skip
 
 

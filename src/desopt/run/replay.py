@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import operator
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -50,11 +51,12 @@ def replayed(
     """``replay`` for a journal that has been read."""
     headers.check_versions(path, contents.header)
     done = len(contents.rows)
-    if round is not None and not 0 <= round <= done:
+    last = done if round is None else operator.index(round)
+    if not 0 <= last <= done:
         raise ValueError(f"round must be 0 to {done}, the rounds in {path}; got {round!r}")
     algorithm = _algorithm(path, contents.header, method, sampler)
     with refusing(path, "what it holds"):
-        (state,) = forward(algorithm, contents, (done if round is None else round,))
+        (state,) = forward(algorithm, contents, (last,))
     x: FloatArray = state.x
     return x
 

@@ -1,4 +1,4 @@
-"""The engine of a federation: nobody's data move, and Flower takes the messages."""
+"""The engine of a federation: the data stay on the nodes, and Flower carries the messages."""
 
 from __future__ import annotations
 

@@ -41,7 +41,8 @@ _VALID = 3600.0
 #: Characters of a node's own words in our log, and in an error.
 _LOGGED, _SHOWN = 300, 2000
 
-LOSSES = ("mean", "median")
+#: How the nodes' values of the objective become one.
+_LOSS_RULES = ("mean", "median")
 
 
 class _Sent(NamedTuple):
@@ -73,7 +74,7 @@ class Federation:
         Data of the server's own, as ``minimize`` takes them: the loss is over these, and no node
         is asked for it.
     poll
-        Seconds between two looks for replies.
+        Seconds between two polls for replies.
     last
         The number of rounds, after which no work is requested along with the loss.
     """
@@ -101,7 +102,7 @@ class Federation:
         self.nodes: dict[int, int] | None = None
         if nodes is not None:
             self.nodes = {n: check.whole("a worker in nodes", w, 0) for n, w in nodes.items()}
-        check_name("loss", loss, LOSSES)
+        check_name("loss", loss, _LOSS_RULES)
         self.loss = loss
         self.evaluation = evaluation
         self.poll = check.positive("poll", poll)
@@ -174,6 +175,11 @@ class Federation:
             raise EngineError("the federation has no state yet: call start and begin first")
         return self.server
 
+    @property
+    def _work_follows(self) -> bool:
+        """Whether the workers have a round to compute, not only the loss."""
+        return self._server.state.round < self.last and self._limit != 0
+
     def _enough(self, found: Collection[int], wanted: Collection[int]) -> bool:
         return len(found) >= min(self.min_answers or len(wanted), len(wanted))
 
@@ -181,7 +187,7 @@ class Federation:
 
     def _exchange(self, complete: Callable[[], bool], *, total: bool) -> None:
         """Send and receive until it is complete or the round is over."""
-        work = self._server.state.round < self.last and self._limit != 0
+        work = self._work_follows
         while not complete():
             self._nodes.update(self._grid.get_node_ids())
             if self._opened is None and len(self._nodes.present) >= self.min_nodes:
@@ -273,7 +279,7 @@ class Federation:
         logger.warning("node %d is left out of round %d: %s", node, round, _line(why))
         if worker is not None and self._speaks(node, worker):
             self._without.add(worker)
-            if not self._owed(worker, round < self.last, total=False):
+            if not self._owed(worker, self._work_follows, total=False):
                 return
         patient = self.deadline is not None or self.min_answers is not None
         if not patient and not self._nodes.can_all_answer():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
-from dataclasses import replace
 
 from desopt.contract.types import FloatArray, Task
 from desopt.engines.base import Job
@@ -60,5 +59,4 @@ def _serve(job: Job, request: bytes, x: FloatArray, points: FloatArray) -> bytes
     answer = job.work(Task(round, x, scalars, limit), worker)
     if answer.point is not None:
         points[worker] = answer.point
-        answer = replace(answer, point=points[worker])
     return messages.pack_answer(answer)

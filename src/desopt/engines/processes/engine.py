@@ -66,12 +66,11 @@ class Processes(InMemory):
         self.attempts = attempts
         self._processes: list[_Process] = []
         self._fds: list[int] = []
-        self._failed_starts = 0
         self.repeated = 0
 
     def start(self, job: Job) -> None:
         super().start(job)
-        self.repeated = 0
+        self.repeated = self._failed_starts = 0
         count = min(self.jobs, job.workers)
         self._environment = os.environ | thread_limits(count)
         with _resources():
@@ -189,8 +188,8 @@ class Processes(InMemory):
             self._failed_starts += 1
             if self._failed_starts >= self.attempts:
                 raise EngineError(
-                    f"process {process.watched.pid} {reason} before it was ready, as "
-                    f"{self._failed_starts} did; its output on the terminal says why"
+                    f"process {process.watched.pid} {reason} before it was ready, "
+                    f"{self._failed_starts} in a row; its output on the terminal says why"
                 )
         if worker is not None:
             failures[worker] += 1

@@ -32,9 +32,8 @@ _LENGTH = struct.Struct("<Q")
 def anonymous_file(size: int) -> int:
     """The descriptor of a nameless file of ``size`` bytes."""
     with _nameless() as file:
-        fd = above_terminal(file.fileno())
-    os.ftruncate(fd, max(size, 1))
-    return fd
+        os.ftruncate(file.fileno(), max(size, 1))
+        return above_terminal(file.fileno())
 
 
 def _nameless() -> Any:
@@ -101,7 +100,12 @@ def share(value: Any) -> int:
         end = offset + array.nbytes
     message = pickle.dumps((message, places))
     fd = anonymous_file(end + len(message))
-    with mmap.mmap(fd, 0) as memory:
+    try:
+        memory = mmap.mmap(fd, 0)
+    except BaseException:
+        os.close(fd)
+        raise
+    with memory:
         _LENGTH.pack_into(memory, 0, len(message))
         memory[end:] = message
         for array, (offset, _, _, order) in zip(arrays, places, strict=True):

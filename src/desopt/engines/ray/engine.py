@@ -223,7 +223,7 @@ class Ray:
                 failures += 1
                 if failures == self.attempts:
                     raise EngineError(
-                        f"an actor {self._reason} before it was ready, as {failures} did; Ray's "
+                        f"an actor {self._reason} before it was ready, {failures} in a row; Ray's "
                         "logs on its node say why"
                     )
 

@@ -1,4 +1,4 @@
-"""The progress bar and the callbacks: what a person and a program are told of a round."""
+"""The progress bar and the callbacks: a round as a person and a program see it."""
 
 from __future__ import annotations
 
@@ -54,6 +54,8 @@ class Callbacks:
         pass
 
     def round(self, row: Row, state: Any, answers: Sequence[Answer]) -> End | None:
+        if not self._callbacks:
+            return None
         seen = Row(row)  # a copy that may be kept; with x, the history would grow by n per round
         seen.x = state.x.view()
         seen.x.flags.writeable = False
