@@ -1,7 +1,7 @@
 """Same seed, same bits of x and of every loss, on any engine, CPU and cache, from any memory.
 
 ``tests/golden/runs.json`` is what every machine must reproduce. A change of it is a change of bits:
-raise ``rng.STREAM_VERSION``, and say so in the changelog. See ``tests/helpers/bits.py``.
+raise ``streams.STREAM_VERSION``, and say so in the changelog. See ``tests/helpers/bits.py``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Which engine ``auto`` takes, and how many threads a process may use."""
 
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterable, Sequence
@@ -299,3 +301,15 @@ def test_libraries_in_a_process_obey_the_environment(
     untold.setenv("NUMBA_NUM_THREADS", "3")
     most = os.cpu_count() or 1  # OpenBLAS takes no more than there are
     assert set(pools(tmp_path, jobs=2)) <= {3, min(3, most)}
+
+
+def test_compilation_is_not_taken_for_work(tmp_path: Path) -> None:
+    """With an empty cache the first round takes seconds, none of them the function's."""
+    code = (
+        "import numpy as np, desopt\n"
+        "print(desopt.minimize(lambda x: float(x @ x), np.ones(5), rounds=2, progress=False,\n"
+        "                      engine='auto').message)"
+    )
+    env = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+    assert "engine serial" in done.stdout, done.stdout + done.stderr

@@ -138,8 +138,8 @@ def test_only_selects_by_name() -> None:
 def test_the_example_is_what_its_comments_say() -> None:
     name, items = toml.read(EXAMPLE)
     assert name == "first study"
-    assert {item: len(cases) for item, cases in items.items()} == {"methods": 54, "momentum": 18}
-    assert {c.momentum for c in items["momentum"]} == {0.0, 0.5, 0.8}
+    assert {item: len(cases) for item, cases in items.items()} == {"methods": 54, "beta": 18}
+    assert {c.momentum for c in items["beta"]} == {0.0, 0.5, 0.8}
     assert {c.run for c in items["methods"]} == {0, 1, 2}
 
 

@@ -233,11 +233,11 @@ def test_a_process_that_dies_is_replaced(tmp_path: Path) -> None:
 
 def test_the_example_runs_and_is_listed_and_exported(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    options = ("--out", str(out), "--only", "momentum:susy-like")
+    options = ("--out", str(out), "--only", "beta:susy-like")
     text, _ = finish(suite(EXAMPLE, *options))
     assert "9 of 9 cases done" in text
     with Store.open(out) as store:
-        assert {item.name: item.done for item in store.items()} == {"momentum": 9}
+        assert {item.name: item.done for item in store.items()} == {"beta": 9}
         assert store.about()["study"] == "first study"
         assert all(outcome.generated for outcome in store.read())
     text = CliRunner().invoke(app, ["suite", str(EXAMPLE), *options, "--list"]).output

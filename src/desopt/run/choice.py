@@ -14,6 +14,7 @@ from desopt.contract.errors import check_name
 from desopt.contract.types import FloatArray
 from desopt.data import distinct
 from desopt.engines import ENGINES, Engine, Job
+from desopt.kernels.jit import compilation_noticed
 from desopt.run.code_digest import user_parts
 from desopt.run.options import refuse_settings_beside
 from desopt.system.parallel import cores
@@ -85,16 +86,18 @@ def _safe_in_threads(job: Job) -> bool:
 def _seconds_of_a_round(job: Job, x0: FloatArray) -> float:
     """Seconds of one worker's part of a round, from as few function values as it can do with.
 
-    Without a declared cost the whole part is timed. A quick one is timed again: the first call
-    may have loaded data or compiled something.
+    Without a declared cost the whole part is timed. It is timed again if it was quick, as the
+    first call may have loaded data, and if it has compiled a kernel.
     """
     task, cost = job.algorithm.plan(job.algorithm.init(x0)), getattr(job.algorithm, "cost", None)
     if cost is not None:
         task = replace(task, limit=cost.least)
-    seconds = evaluations = 0.0
+    compiled: list[bool] = []
     for _ in range(2):
-        if seconds < _QUICK:
-            began = time.perf_counter()
+        began = time.perf_counter()
+        with compilation_noticed(partial(compiled.append, True)):
             evaluations = job.work(task, 0).evaluations
-            seconds = time.perf_counter() - began
+        seconds = time.perf_counter() - began
+        if seconds >= _QUICK and not compiled:
+            break
     return seconds if cost is None else seconds * cost.most / max(1, evaluations)
