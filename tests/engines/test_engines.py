@@ -1,6 +1,7 @@
 """Every engine brings back the same bits, and what goes wrong in a worker is told or mended."""
 
 import functools
+import gc
 import os
 import re
 import signal
@@ -9,6 +10,7 @@ import sys
 import threading
 import time
 import tracemalloc
+import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -543,6 +545,19 @@ def test_threads_do_not_run_far_ahead() -> None:
     assert seen == 4
     assert sorted(by_main + by_other) == list(range(200))
     assert len(by_other) > 4
+
+
+def test_data_of_a_run_do_not_wait_for_the_garbage_collector() -> None:
+    algorithm = DES(iterations=1)
+    job = Job(algorithm, PythonObjective(np.sum), as_shards(None, 2, 0), 1, 0, 1)
+    job.work(algorithm.plan(algorithm.init(np.zeros(1))), 0)
+    gone = weakref.ref(job)
+    gc.disable()
+    try:
+        del job
+        assert gone() is None
+    finally:
+        gc.enable()
 
 
 def test_threads_end_after_a_failed_merge() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Protocol
 
 from desopt.contract.codec import digest_of
@@ -38,7 +38,9 @@ class Job:
     _local: Callable[[int], WorkerData] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        self._local = lru_cache(maxsize=OPEN_SHARDS)(self._open)
+        # not a bound method: in a cycle, the data of a run would wait for the garbage collector
+        parts = self.objective, self.shards, self.seed, self.batch_size, self.n
+        self._local = lru_cache(maxsize=OPEN_SHARDS)(partial(_open, *parts))
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_local"}
@@ -77,13 +79,16 @@ class Job:
             error.worker = worker
             raise
 
-    def _open(self, worker: int) -> WorkerData:
-        """The worker's data bound to the objective; a loader runs here."""
-        shard = self.shards[worker].open(self.objective, worker)
-        width = self.objective.dimension([shard])
-        if width not in (None, self.n):
-            refuse_width(f"worker {worker}", width, self.n, getattr(shard, "columns", None))
-        return WorkerData(self.objective, shard, self.seed, worker, self.batch_size)
+
+def _open(
+    objective: Objective, shards: Sequence[Shard], seed: int, batch_size: int, n: int, worker: int
+) -> WorkerData:
+    """The worker's data bound to the objective; a loader runs here."""
+    shard = shards[worker].open(objective, worker)
+    width = objective.dimension([shard])
+    if width not in (None, n):
+        refuse_width(f"worker {worker}", width, n, getattr(shard, "columns", None))
+    return WorkerData(objective, shard, seed, worker, batch_size)
 
 
 class Engine(Protocol):
