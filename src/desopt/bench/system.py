@@ -94,7 +94,8 @@ def memory() -> list[dict[str, Any]]:
     """Memory of runs of M = 10 and 100 workers on rcv1-like data of 60,000 rows.
 
     The whole process counts: the interpreter, NumPy, SciPy, numba, the kernels from the cache, the
-    data. ``private`` excludes the pages of libraries and files, which processes share.
+    data. ``private`` excludes the pages of libraries and files, which processes share and the
+    system reclaims when it needs them; ``at_most`` is for this.
     """
     X, y = DataShape("rcv1-like", 47_236, 500, 70.0, rows=60_000).data()
     lines = []

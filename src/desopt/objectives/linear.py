@@ -26,7 +26,7 @@ from desopt.methods.searches import OnePlusOne, Population, TwoPoint
 from desopt.objectives.local import drive
 from desopt.objectives.losses import LOSSES
 from desopt.objectives.tables import (
-    Table,
+    LabelledTable,
     check_arrays,
     check_columns,
     negative_label,
@@ -73,7 +73,7 @@ class LinearModel:
             if isinstance(shard, NoData):
                 raise TypeError(f"data is missing: {self.loss!r} needs data=(X, y)")
             if isinstance(shard, Rows):
-                table = Table(shard.arrays, shard.where, negative, done)
+                table = LabelledTable(shard.arrays, shard.where, negative, done)
                 shard = replace(shard, arrays=table, single=False)
             prepared.append(shard)
         return prepared
@@ -90,7 +90,7 @@ class LinearModel:
     def bind(self, batch: Batch, x: FloatArray) -> LinearFunction:
         return LinearFunction(self, batch, x)
 
-    def rows_of(self, batch: Batch, x: FloatArray) -> tuple[Table, IndexArray]:
+    def rows_of(self, batch: Batch, x: FloatArray) -> tuple[LabelledTable, IndexArray]:
         """The table that a batch is from, and its row numbers there; for points like x."""
         if batch.shard.arrays:
             shard = cast(Rows, batch.shard)
@@ -130,7 +130,7 @@ class LinearFunction:
         if compiled is None or not compiled(self, search):
             drive(search, self.value)
 
-    def _table(self, x: FloatArray) -> Table:
+    def _table(self, x: FloatArray) -> LabelledTable:
         """The table of a shard that has one, for points like x."""
         shard = cast(Rows, self._batch.shard)
         return table_of(shard.arrays).fits(shard.where, x)

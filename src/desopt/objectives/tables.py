@@ -17,13 +17,15 @@ from desopt.data.shards import as_writeable
 from desopt.kernels.layouts import Csr, Dense
 
 
-class Table(Arrays):
+class LabelledTable(Arrays):
     """X as finite float64 and y as -1 and +1: nothing else ever gets to the kernels.
 
     It is made of checked ``Arrays`` only; ``done`` holds what other shards share with this one.
     """
 
-    def __new__(cls, arrays: Any, where: str, negative: float, done: dict[int, Any]) -> Table:
+    def __new__(
+        cls, arrays: Any, where: str, negative: float, done: dict[int, Any]
+    ) -> LabelledTable:
         if not isinstance(arrays, Arrays):
             raise TypeError(f"a table is made of checked Arrays, got {type(arrays).__name__}")
         X, y = arrays
@@ -46,7 +48,7 @@ class Table(Arrays):
             return Csr(*map(as_writeable, (X.indptr, X.indices, X.data)))
         return Dense(as_writeable(X))
 
-    def fits(self, where: str, *points: FloatArray) -> Table:
+    def fits(self, where: str, *points: FloatArray) -> LabelledTable:
         """The table, if the points have a number for each of its columns."""
         n = self[0].shape[1]
         for point in points:
@@ -55,9 +57,9 @@ class Table(Arrays):
         return self
 
 
-def table_of(arrays: tuple[Any, ...]) -> Table:
+def table_of(arrays: tuple[Any, ...]) -> LabelledTable:
     """The arrays of a prepared shard."""
-    if not isinstance(arrays, Table):
+    if not isinstance(arrays, LabelledTable):
         raise TypeError("a linear model works on shards that went through its prepare() only")
     return arrays
 
