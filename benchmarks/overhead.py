@@ -30,7 +30,7 @@ def first_coordinate(x: FloatArray) -> float:
 
 
 def bare_calls(x: FloatArray) -> float:
-    """Seconds of a call per iteration of a round."""
+    """Seconds for as many bare calls as a round has iterations."""
     began = time.perf_counter()
     for _ in range(ITERATIONS):
         first_coordinate(x)

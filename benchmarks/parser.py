@@ -1,8 +1,9 @@
 """The parser of LIBSVM text against scikit-learn's, on one core.
 
-It reads the real files in ``DESOPT_DATA``, or in the folder of the tests, unpacked beforehand, and
-generated text. Times are CPU times, which other processes disturb less; the fastest of three turns
-counts. The last column is the time to open the same set from the cache.
+It reads the available files of the LIBSVM data page, unpacked beforehand (``desopt data list`` says
+where they are searched for), and generated text. Times are CPU times, which other processes disturb
+less; the fastest of three turns counts. The last column is the time to open the same set from the
+cache.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ from desopt.data import libsvm
 from desopt.data.twins import sparse_twin
 
 SETS = ("a9a", "mushrooms", "ijcnn1", "covtype", "news20", "mnist")
-DATA = Path(__file__).parents[2] / "shared" / "data" / "libsvm"
 WANTED_SPEED, WANTED_RATIO = 50.0, 2.0
 
 
@@ -36,13 +36,11 @@ def seconds(action: Callable[[], object], turns: int = 3) -> float:
     return min(times)
 
 
-def texts(folder: Path) -> Iterator[Path]:
-    """The available data sets as plain text files in ``folder``."""
-    data_dir = Path(os.environ.get("DESOPT_DATA", DATA))
-    here = data.available(data_dir)
-    for name in filter(here.__contains__, SETS):
+def texts(sources: dict[str, Path], folder: Path) -> Iterator[Path]:
+    """These data sets and a generated one as plain text files in ``folder``."""
+    for name, path in sources.items():
         plain = folder / name
-        with libsvm.opened(data.find(name, data_dir)) as stream, plain.open("wb") as file:
+        with libsvm.opened(path) as stream, plain.open("wb") as file:
             while piece := stream.read(1 << 20):
                 file.write(piece)
         yield plain
@@ -55,9 +53,11 @@ def texts(folder: Path) -> Iterator[Path]:
 def main() -> None:
     print(f"{'file':>12} {'MB':>7} {'desopt MB/s':>12} {'sklearn MB/s':>13} {'ratio':>6}"
           f" {'from cache ms':>14}")  # fmt: skip
+    available = data.available()
+    sources = {name: data.find(name) for name in SETS if name in available}
     with tempfile.TemporaryDirectory() as temporary:
         os.environ["DESOPT_CACHE"] = temporary + "/cache"
-        for path in texts(Path(temporary)):
+        for path in texts(sources, Path(temporary)):
             size = path.stat().st_size / 1e6
             X, _ = libsvm.read(path)  # compiles
             theirs, _ = load_svmlight_file(str(path))

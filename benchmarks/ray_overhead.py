@@ -32,19 +32,13 @@ from desopt.data import as_shards
 from desopt.engines import Job
 from desopt.engines.ray.cluster import connect
 from desopt.engines.ray.engine import Ray
-from desopt.methods.base import BaseAlgorithm, unmoved
+from desopt.methods.base import BaseAlgorithm, PointState, unmoved
 from desopt.objectives.functions import PythonObjective
 from desopt.system.parallel import cores
 
 WORKERS, ITERATIONS = 10, 500
 SIZES = (10_000, 47_236, 1_000_000)
 ROUNDS, WANTED = 50, 1.3
-
-
-@dataclass(frozen=True)
-class Still:
-    round: int
-    x: FloatArray
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,16 +49,10 @@ class Idle(BaseAlgorithm):
     layout = Layout(bits=ITERATIONS)
     cost = Cost(1, 1)
 
-    def init(self, x0: FloatArray) -> Still:
-        return Still(0, x0)
-
-    def plan(self, state: Still) -> Task:
-        return Task(state.round, state.x)
-
     def work(self, task: Task, local: Any, worker: int) -> Answer:
         return Answer(worker, bytes(self.layout.size))
 
-    def merge(self, state: Still, answers: Any) -> Still:
+    def merge(self, state: PointState, answers: Any) -> PointState:
         return unmoved(state)
 
 

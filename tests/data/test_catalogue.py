@@ -252,7 +252,7 @@ def test_bad_csv(tmp_path: Path, text: str, label: Any, message: str) -> None:
 
 
 def test_a_label_column_is_for_csv(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"label=3 is for \.csv files"):
+    with pytest.raises(ValueError, match=r"label=3 is for \.csv and \.npz files"):
         data.load(put(tmp_path, "x.txt", b"1 1:1\n"), label=3)
 
 
@@ -282,6 +282,13 @@ def test_a_file_is_parsed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     path.write_bytes(HEART + b"1 1:1\n")  # a new time, but nothing new
     assert data.load(path).rows == 271
     assert len(reads) == 2
+
+
+@pytest.mark.parametrize("name", ["a[1]*.txt", f"{'long' * 60}.txt"])
+def test_entries_of_files_with_any_name(tmp_path: Path, name: str) -> None:
+    for extra in (b"", b"1 1:1\n"):
+        data.load(put(tmp_path, name, HEART + extra))
+        assert len(entries(tmp_path)) == 1
 
 
 @pytest.mark.parametrize("settled", [-1.0, 2.0], ids=["noted", "too young to be noted"])

@@ -130,6 +130,8 @@ def test_only_selects_by_name() -> None:
         ValueError, match=r"unknown name in --only 'ijcnn': .*did you mean 'ijcnn1'"
     ):
         select_cases(items, ["curves:ijcnn"])
+    with pytest.raises(ValueError, match="no case matches --only curves:momentum"):
+        select_cases(items, ["curves:momentum"])
 
 
 # A study of one's own.

@@ -4,6 +4,8 @@ import re
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from helpers.small_studies import CASE, data_file, defined, pretend
@@ -11,7 +13,7 @@ from helpers.small_studies import CASE, data_file, defined, pretend
 from desopt.studies.console import case_list
 from desopt.studies.datasets import digest
 from desopt.studies.estimates import Estimates, work
-from desopt.studies.runner import RunStatus
+from desopt.studies.runner import RunStatus, Slot
 from desopt.studies.store import Store
 
 
@@ -65,3 +67,15 @@ def test_the_time_left_follows_the_speed_so_far() -> None:
     left = status.seconds_left(1)
     assert left is not None
     assert 0 < left <= 13.0
+
+
+@pytest.mark.parametrize("reply", [{"error": "no memory"}, {"result": {}}], ids=["failed", "done"])
+def test_only_successful_cases_are_learned_from(
+    monkeypatch: pytest.MonkeyPatch, reply: dict[str, Any]
+) -> None:
+    status = RunStatus({CASE.id: CASE}, Estimates(None))
+    session: Any = SimpleNamespace(finish=lambda *_: True)
+    slot = Slot(SimpleNamespace(), session, status)  # type: ignore[arg-type]
+    monkeypatch.setattr(slot, "_try", lambda case: ("a machine", reply))
+    slot._run(CASE)
+    assert (status.seconds_left(1) is None) == ("error" in reply)

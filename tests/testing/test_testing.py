@@ -68,6 +68,11 @@ class SettingsAreNotPlain(DES):
         return super().settings() | {"momentum": (self.momentum,)}
 
 
+class UnknownSetting(DES):
+    def settings(self) -> dict[str, Any]:
+        return super().settings() | {"colour": "blue"}
+
+
 class SettingsLie(DES):
     def settings(self) -> dict[str, Any]:
         return super().settings() | {"momentum": 0.25}
@@ -256,6 +261,7 @@ class NotFrozen:
     [
         (ForgetsASetting(), "settings.. has every field.*It lacks momentum"),
         (SettingsAreNotPlain(), "must be plain JSON"),
+        (UnknownSetting(), "rebuilt from its settings equals the original.*colour"),
         (SettingsLie(), "rebuilt from its settings equals the original.*0.25"),
         (AnotherState(), "states of state_type.*PointState, the state a DESState"),
         (NoState(), "state_type is the class of the states"),
@@ -315,6 +321,11 @@ class SameForAllWorkers(Gaussian):
     proposals = CustomSampler.proposals
 
 
+class OneNumber(Gaussian):
+    def vector(self, key: Key, k: int, n: int) -> Any:
+        return 0.5
+
+
 class OutsideN(MixtureRademacher):
     def vector(self, key: Key, k: int, n: int) -> Any:
         index, values = super().vector(key, k, n)
@@ -338,6 +349,7 @@ class ForgetsL(MixtureRademacher):
         (Biased(), "mean 0. For n = 1, coordinate 0 has mean 0.[12]"),
         (TooLong(), r"covariance I. For n = 1, E\[u_0 u_0\] is 1.2"),
         (SameForAllWorkers(), "32 vectors are the same for another worker"),
+        (OneNumber(), "vector gives .coordinates or None, values. within n. cannot unpack"),
         (OutsideN(), "within n. sampler returned a coordinate outside 0..0"),
         (OtherProposals(), "alpha_k times vector"),
         (ForgetsL(l=3), "describe the sampler completely"),

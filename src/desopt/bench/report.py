@@ -46,7 +46,7 @@ def run(out: Path, quick: bool = False) -> dict[str, Any]:
         results["memory"] = system.memory()
         _plain_table(console, "Memory of the process, 60,000 rows", results["memory"])
         results["start"] = system.start_up()
-        _plain_table(console, "Start, seconds", results["start"])
+        _plain_table(console, "Start-up, seconds", results["start"])
         results["evaluation"] = system.evaluation_share()
         _plain_table(console, "Reporting the training loss", [results["evaluation"]])
     out.mkdir(parents=True, exist_ok=True)

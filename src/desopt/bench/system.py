@@ -141,7 +141,7 @@ import time; t = time.perf_counter()
 import numpy as np, desopt
 from scipy import sparse
 rng = np.random.default_rng(0)
-X = sparse.random(500, 50, 0.2, format="csr", random_state=0) if {sparse} else rng.random((500, 50))
+X = sparse.random(500, 50, 0.2, format="csr", random_state=0)
 y = np.where(rng.random(500) > 0.5, 1.0, -1.0)
 desopt.minimize("lr", None, (X, y), method={method!r}, rounds=2, iterations=10, batch_size=50,
                 workers=2, progress=False)
@@ -156,7 +156,7 @@ def start_up(methods: tuple[str, ...] = tuple(METHODS)) -> list[dict[str, Any]]:
     lines.append({"what": "import desopt", "seconds": took, "at_most": 0.7})
     for method in methods:
         with tempfile.TemporaryDirectory() as folder:
-            code = _FIRST.format(method=method, sparse=True)
+            code = _FIRST.format(method=method)
             first, again = (float(_python(code, NUMBA_CACHE_DIR=folder).stdout) for _ in range(2))
         lines.append({"what": f"{method}, first run", "seconds": first, "at_most": 10.0})
         lines.append({"what": f"{method}, from the cache", "seconds": again, "at_most": 1.0})

@@ -99,11 +99,11 @@ def main() -> None:
     _open_terminal()
     try:
         code = typer.main.get_command(app).main(prog_name="desopt", standalone_mode=False)
-        if code == 130:  # typer's word for Ctrl-C
+        if code == 130:  # Ctrl-C, as newer versions of typer report it
             _fail("stopped", code)
     except UsageError as error:
         code = _fail(_usage(error), 2)
-    except typer.Abort:  # and click's
+    except typer.Abort:  # Ctrl-C, as click reports it
         code = _fail("stopped", 130)
     except Exception as error:
         if options.debug:
@@ -121,7 +121,7 @@ def _open_terminal() -> None:
 
 
 def _warn(message: Warning | str, *_where: Any, **_more: Any) -> None:
-    """A warning is one line, too, without its place in the source."""
+    """Show a warning as one line, without its place in the source."""
     typer.echo(f"desopt: {message}", err=True)
 
 

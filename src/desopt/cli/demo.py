@@ -73,6 +73,7 @@ def _require(package: str, needs: str) -> None:
 def _run(out: Path, quick: bool) -> None:
     from desopt.studies.console import RunProgress
     from desopt.studies.demo import demo_study
+    from desopt.studies.output import printable
     from desopt.studies.study import run
     from desopt.system.parallel import cores
 
@@ -83,7 +84,8 @@ def _run(out: Path, quick: bool) -> None:
         typer.echo("desopt: stopped; the same command continues", err=True)
         sys.exit(130)
     if status.failed:
-        raise RuntimeError(f"{status.failed} of {status.total} cases failed: {status.error}")
+        count = f"{status.failed} of {status.total} cases failed"
+        raise RuntimeError(f"{count}: {printable(status.error)}")
 
 
 def _plot(out: Path, series: Sequence[Series], optimum: float) -> list[Path]:

@@ -7,6 +7,7 @@ the digests of its own files as well: an altered entry is discarded and made aga
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import os
@@ -27,7 +28,7 @@ from desopt.contract.types import FloatArray
 from desopt.data.digests import of_file
 from desopt.data.matrices import Matrix, checked_csr, csr
 
-#: Raised whenever the same source would give different arrays or files.
+#: Incremented whenever the same source would give different arrays or files.
 FORMAT_VERSION = 3
 
 _WRITING = ".writing-"
@@ -53,7 +54,7 @@ def cached(
     kept if the version changes during ``make``.
     """
     before = state()
-    place = folder() / "parsed" / f"{name}-{_digest(source)}-{_digest(before)}"
+    place = folder() / "parsed" / f"{name[:50]}-{_digest(source)}-{_digest(before)}"
     found = _opened(place)
     if found is None:
         found = make()
@@ -70,21 +71,21 @@ def file_digest(path: Path, note: Path | None = None) -> str:
     """
     path = path.resolve()
     note = note or folder() / "digests" / _digest(str(path))
-    before, settled = _look(path)
+    before, settled = _version(path)
     with suppress(OSError, ValueError):
         known, digest = note.read_text("ascii").split("\n")
         if known == before:
             return digest
     digest = of_file(path)
-    if settled and _look(path)[0] == before:
+    if settled and _version(path)[0] == before:
         with suppress(OSError):  # a read-only folder
             note.parent.mkdir(parents=True, exist_ok=True)
             _replace(note, f"{before}\n{digest}")
     return digest
 
 
-def _look(path: Path) -> tuple[str, bool]:
-    """What identifies a version of a file, and whether it is older than ``_SETTLED``."""
+def _version(path: Path) -> tuple[str, bool]:
+    """What identifies the version of a file, and whether it is older than ``_SETTLED``."""
     found = path.stat()
     if not stat.S_ISREG(found.st_mode):
         raise ValueError(f"{path} is not a file")
@@ -178,7 +179,7 @@ def _save(path: Path, array: FloatArray) -> None:
 def _drop_older(place: Path) -> None:
     """Remove entries of earlier versions of the source, and leftovers of killed processes."""
     prefix = place.name.rpartition("-")[0]
-    stale = [path for path in place.parent.glob(f"{prefix}-*") if path != place]
+    stale = [path for path in place.parent.glob(f"{glob.escape(prefix)}-*") if path != place]
     for path in place.parent.glob(f"{_WRITING}*"):
         with suppress(FileNotFoundError):  # its process has just completed it
             if time.time() - path.stat().st_mtime > _DAY:

@@ -117,8 +117,8 @@ def load(
     """A data set by name (see ``names``), a generated twin (``susy-like``), or a file by path.
 
     Files are LIBSVM text, plain or compressed (.bz2, .xz, .gz); .npz with X and y; or .csv with a
-    column of labels, selected by ``label``. Named sets are searched for in ``data_dir``, in the
-    folder ``DESOPT_DATA`` and in the user's cache folder.
+    column of labels. ``label`` is the name of y, or the name or number of the column. Files are
+    searched for in ``data_dir``, in the folder ``DESOPT_DATA`` and in the user's cache folder.
 
     ``rows`` selects the first rows of a twin (any number), or a random subset of another set,
     drawn by ``seed``. ``positive`` is the label that becomes +1, or a function that selects labels.

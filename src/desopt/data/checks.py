@@ -5,13 +5,10 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
 from desopt.contract.types import IndexArray
-from desopt.data.matrices import as_csr, plain_arrays, some
-
-Array = NDArray[Any]
+from desopt.data.matrices import Array, as_csr, plain_arrays, some
 
 
 def as_array(item: Any, where: str) -> Any:

@@ -39,18 +39,19 @@ class Digest:
         self._known: dict[int, tuple[bytes, Any]] = {}
 
     def add(self, *items: Any, order: IndexArray | None = None) -> None:
-        """``order``: original row number of each row of reordered arrays, to hash them in their
-        original order."""
+        """Add texts and arrays.
+
+        ``order``: original row number of each row of reordered arrays, to hash them in their
+        original order.
+        """
         inverse = None if order is None else np.argsort(order)
         for item in items:
             if isinstance(item, str):
                 self._all.update(_hash(item.encode()))
                 continue
             if id(item) not in self._known:
-                self._known[id(item)] = (
-                    _of_array(item, inverse),
-                    item,
-                )  # kept: its id must stay its own
+                # The item is kept alive: its id must stay unique.
+                self._known[id(item)] = _of_array(item, inverse), item
             self._all.update(self._known[id(item)][0])
 
     def hex(self) -> str:

@@ -2,7 +2,7 @@
 
 A pass over a worker's rows is 2.5 to 4 times as fast as over rows that are scattered over all of
 the data set (rcv1, covtype, SUSY; 10 workers), and a fresh minibatch costs 15 to 25 % less. The
-copy takes as long as 3 to 15 passes save. So it is made for a run that reads the data at least
+copy takes the time that 3 to 15 passes save. So it is made for a run that reads the data at least
 ``ENOUGH_PASSES`` times: with a method that uses all of a worker's data or draws a minibatch per
 iteration, or one that evaluates the training loss often.
 
@@ -28,7 +28,7 @@ from desopt.data.matrices import plain_arrays
 #: Bytes of a data set up to which it is copied.
 LIMIT = 1 << 30
 
-#: Passes over the data from which on a copy pays.
+#: Passes over the data from which a copy pays off.
 ENOUGH_PASSES = 16.0
 
 
@@ -43,8 +43,8 @@ def expected_passes(
 ) -> float:
     """Roughly how many times a run reads all rows; 0 if their number or the cost is unknown.
 
-    ``batch``: the size of the minibatches of all workers of a round together; ``eval_every``: as
-    in ``minimize``, where None takes little time by itself.
+    ``batch``: the total size of the minibatches of a round; ``eval_every``: as in ``minimize``,
+    where None evaluates too rarely to count.
     """
     cost = getattr(algorithm, "cost", None)
     if not rows or cost is None:

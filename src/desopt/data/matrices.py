@@ -208,7 +208,7 @@ def _from_entries(data: Any, row: Any, column: Any, shape: tuple[int, int], wher
     if not data.size == row.size == column.size:
         raise ValueError(
             f"{where}: there are {data.size} values, {row.size} row and {column.size} column "
-            "numbers; they must be as many"
+            "numbers; they must be equally many"
         )
     for name, numbers, limit in (("row", row, shape[0]), ("column", column, shape[1])):
         if data.size and (numbers.min() < 0 or numbers.max() >= limit):

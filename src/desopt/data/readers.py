@@ -26,7 +26,10 @@ def reader(stem: str) -> Reader:
 
 def _read_libsvm(path: Path, label: str | int | None) -> tuple[Matrix, FloatArray]:
     if label is not None:
-        raise ValueError(f"label={label!r} is for .csv files; in {path} it comes first in a line")
+        raise ValueError(
+            f"label={label!r} is for .csv and .npz files; in {path}, LIBSVM text, the label is the "
+            "first number of a line"
+        )
     return libsvm.read(path)
 
 
@@ -34,7 +37,10 @@ _CSR_PARTS = {"data", "indices", "indptr", "shape"}
 
 
 def read_npz(path: Path, label: str | int | None) -> tuple[Matrix, FloatArray]:
-    """Arrays X and y; or y and the arrays of a CSR matrix, as by ``scipy.sparse.save_npz``."""
+    """Arrays X and y; or y and the arrays of a CSR matrix, as by ``scipy.sparse.save_npz``.
+
+    ``label``: the name of y in the file.
+    """
     name = "y" if label is None else str(label)
     here = _arrays_of(path, {"X", "format", name} | _CSR_PARTS)
     if {"X", name} <= here.keys():

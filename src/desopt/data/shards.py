@@ -80,10 +80,8 @@ class Arrays(tuple[Any, ...]):
             if id(item) not in done:
                 name = f"array {i} of {where}" if " " in where else f"{where}[{i}]"
                 name = where if len(items) == 1 else name
-                done[id(item)] = (
-                    as_array(item, name),
-                    item,
-                )  # kept alive, so that its id stays unique
+                # The item is kept alive: its id must stay unique.
+                done[id(item)] = as_array(item, name), item
         self = super().__new__(cls, (done[id(item)][0] for item in items))
         if not self:
             raise ValueError(f"{where} is an empty tuple; pass at least one array")
@@ -142,8 +140,8 @@ class Rows:
 
     def take(self, batch: Batch | None = None) -> Any:
         """All rows, or those of a batch, in the form the user passed the data in."""
-        every = batch is None or batch.batches is Batches.ALL
-        if every and self.rows is None:
+        all_rows = batch is None or batch.batches is Batches.ALL
+        if all_rows and self.rows is None:
             taken = tuple(map(_read_only, self.arrays))
         else:
             numbers = self.numbers(batch)
@@ -325,12 +323,12 @@ def side_by_side(shards: Sequence[Shard], passes: float) -> Sequence[Shard]:
 
 
 def distinct(shards: Sequence[Shard]) -> Sequence[Shard]:
-    """The shards to look at: all of them, but only one of a million loaders."""
+    """The shards to inspect: all of them, but one for a function that loads any worker's data."""
     return shards[:1] if isinstance(shards, Loaders) else shards
 
 
 def restricted(shards: Sequence[Shard], workers: Container[int]) -> Sequence[Shard]:
-    """The shards of these workers, without data for all others; a million loaders stay one."""
+    """The shards of these workers, and ``NoData`` for all others; ``Loaders`` hold no data."""
     if isinstance(shards, Loaders):
         return shards
     nothing = NoData()
@@ -438,6 +436,6 @@ def as_writeable(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     For numba, read-only arrays and memory maps have types of their own, for which it would
     compile every kernel again.
     """
-    return (
-        array if type(array) is np.ndarray and array.flags.writeable else np.asarray(_Memory(array))
-    )
+    if type(array) is np.ndarray and array.flags.writeable:
+        return array
+    return np.asarray(_Memory(array))

@@ -6,6 +6,8 @@ The latter return one non-empty array of row numbers per worker, all rows exactl
 
 from __future__ import annotations
 
+import heapq
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -56,9 +58,9 @@ def by_label(
         for label, count in zip(labels, _even_counts(sizes, pieces), strict=True)
         for piece in np.array_split(order[y[order] == label], count)
     ]
-    deal = _generator(seed, _LABEL).permutation(pieces)
+    assigned = _generator(seed, _LABEL).permutation(pieces)
     return [
-        np.sort(np.concatenate([cut[i] for i in deal[worker::workers]]))
+        np.sort(np.concatenate([cut[i] for i in assigned[worker::workers]]))
         for worker in range(workers)
     ]
 
@@ -73,17 +75,20 @@ def dirichlet(
     _check(y.size, workers, "workers")
     generator = _generator(seed, _DIRICHLET)
     order = _shuffled(y.size, seed, _DIRICHLET)
-    dealt: list[list[IndexArray]] = [[] for _ in range(workers)]
+    shares: list[list[IndexArray]] = [[] for _ in range(workers)]
     for label in np.unique(y):
         rows = order[y[order] == label]
         cuts = _cuts(generator, workers, concentration, rows.size)
-        for mine, part in zip(dealt, np.split(rows, cuts), strict=True):
+        for mine, part in zip(shares, np.split(rows, cuts), strict=True):
             mine.append(part)
-    parts = [np.concatenate(mine) for mine in dealt]
+    parts = [np.concatenate(mine) for mine in shares]
+    largest = [(-part.size, worker) for worker, part in enumerate(parts)]
+    heapq.heapify(largest)
     for i in range(workers):
         if parts[i].size == 0:
-            most = max(range(workers), key=lambda j: parts[j].size)
+            size, most = largest[0]
             parts[i], parts[most] = parts[most][-1:], parts[most][:-1]
+            heapq.heapreplace(largest, (size + 1, most))
     return [np.sort(part) for part in parts]
 
 

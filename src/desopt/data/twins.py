@@ -18,7 +18,7 @@ from desopt.system.progress import Progress
 
 BLOCK = 1 << 14
 
-#: Raised whenever the same seed would give different rows.
+#: Incremented whenever the same seed would give different rows.
 VERSION = 1
 
 # Columns are drawn with density 1 / (rank + _OFFSET): a few occur in every fifth row, most rarely.

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +25,7 @@ import numpy as np
 from desopt.contract import streams
 from desopt.contract.errors import check_name, user_code
 from desopt.contract.streams import Purpose, Stream
-from desopt.contract.types import BoolArray, FloatArray, Step
+from desopt.contract.types import BoolArray, ByteArray, FloatArray, IndexArray, Step
 from desopt.methods.proposals import (
     GaussianProposals,
     Key,
@@ -54,6 +54,12 @@ class Sampler(ABC):
     def replay(self, v: FloatArray, alpha: FloatArray, accepted: BoolArray, key: Key) -> None:
         """Take v from x to v_K by the accepted steps, in place."""
         self.proposals(alpha, key, v.size).replay(v, accepted)
+
+    def changes(
+        self, x: FloatArray, alpha: FloatArray, masks: ByteArray, workers: IndexArray, key: Key
+    ) -> Iterator[Step]:
+        """v_K - x of several workers' packed accept bits; the key's worker is not used."""
+        return self.proposals(alpha, key, x.size).changes(x, masks, workers)
 
     def settings(self) -> dict[str, Any]:
         """Name and parameters, for the journal's header."""

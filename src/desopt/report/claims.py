@@ -17,12 +17,11 @@ from desopt.report import names
 from desopt.report.profiles import Comparison, compare, score
 from desopt.report.results import Results, Series, by_settings
 from desopt.report.verdicts import Claim, conclude, count, on_generated, tally, tuned
-from desopt.studies.paper import PROBLEMS
+from desopt.studies.paper import MOMENTA, PROBLEMS
 
 DES = ("des", "des-mg", "des-mr")
 RIVALS = ("fed-zo-gd", "fed-zo-sgd", "zo-signsgd", "es-csa")
 CONVEX = tuple(name for name in PROBLEMS if LOSSES[name].convex)
-BETAS = (0.0, 0.2, 0.4, 0.6, 0.8)
 
 #: The paper's accuracies: of the step-size study; low and high accuracy of the others.
 DELTA, LOW, HIGH = 0.1, 0.05, 0.001
@@ -165,9 +164,9 @@ def step_study(results: Results) -> list[Series]:
 
 def _momentum(results: Results, delta: float) -> tuple[int, dict[float, float], Comparison]:
     """The number of complete instances, the score of every momentum, and the profiles."""
-    series = [s for s in results.item("momentum") if s.case.momentum in BETAS]
+    series = [s for s in results.item("momentum") if s.case.momentum in MOMENTA]
     profile = compare(series, ("momentum",), delta)
-    complete = len(profile.instances) if len(profile.solvers) == len(BETAS) else 0
+    complete = len(profile.instances) if len(profile.solvers) == len(MOMENTA) else 0
     return complete, {b: score(profile.of(b), TAU) for (b,) in sorted(profile.solvers)}, profile
 
 
@@ -198,7 +197,7 @@ def momentum_is_useless_at_low_accuracy(results: Results) -> Claim:
 
 def momentum_is_useful_at_high_accuracy(results: Results) -> Claim:
     total, scores, profile = _momentum(results, HIGH)
-    best = max((scores.get(beta, 0) for beta in BETAS[1:4]), default=0)
+    best = max((scores.get(beta, 0) for beta in MOMENTA[1:4]), default=0)
     return conclude(
         "Momentum is useful at high accuracy",
         "Section 5.4",
@@ -224,7 +223,7 @@ def large_momentum_is_harmful(results: Results) -> Claim:
 
 
 def _is_harmful(scores: Mapping[float, float]) -> bool:
-    last = scores.get(BETAS[-1], 1.0)
+    last = scores.get(MOMENTA[-1], 1.0)
     return last <= min(scores.values(), default=0) and last < max(scores.values()) - SCORE_SLACK
 
 

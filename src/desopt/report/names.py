@@ -75,7 +75,10 @@ def setting(name: str, value: Any) -> str:
     """``β = 0.2``; a method is shown by its name alone."""
     if name == "method":
         return method(value)
-    number = "all" if value is None else f"{value:g}" if isinstance(value, float) else f"{value}"
+    if value is None:
+        number = "all" if name == "rows" else "none"
+    else:
+        number = f"{value:g}" if isinstance(value, float) else f"{value}"
     return f"{SETTINGS.get(name, name)} = {number}"
 
 

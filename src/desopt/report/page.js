@@ -307,7 +307,7 @@ function curves() {
     const runs = distinct(shown.map(([s]) => report.series[s].runs)).sort((a, b) => a - b);
     document.getElementById("note").textContent = lines.length
       ? `${report.problems[problem.value]} on ${report.data[data.value]}. ` +
-        (runs.at(-1) > 1 ? `Median of ${runs.join(" to ")} runs; the band spans the quartiles.` : "One run.")
+        (runs.at(-1) > 1 ? `Median of ${distinct([runs[0], runs.at(-1)]).join(" to ")} runs; the band spans the quartiles.` : "One run.")
       : "No finished run with these settings.";
   }
 

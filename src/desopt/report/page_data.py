@@ -12,7 +12,7 @@ from desopt.methods.registry import METHODS, Look
 from desopt.objectives.losses import LOSSES
 from desopt.report import names, profiles, style
 from desopt.report.profiles import compare
-from desopt.report.results import COSTS, METRICS, Results, Series, best_steps, varying
+from desopt.report.results import Results, Series, best_steps, varying
 
 DIGITS = 5
 POINTS = 60  # of a curve: more are indistinguishable on a screen
@@ -45,14 +45,14 @@ def page_data(results: Results) -> dict[str, Any]:
 def _series(s: Series, columns: dict[Column, int]) -> dict[str, Any]:
     count = len(s.x["rounds"])
     kept = np.unique(np.linspace(0, count - 1, min(count, POINTS)).round().astype(int))
-    x = {cost: numbers(s.x[cost][kept]) for cost in COSTS}
+    x = {cost: numbers(s.x[cost][kept]) for cost in names.COSTS}
     return {
         "problem": s.case.problem,
         "data": s.case.data,
         "step": s.case.step_size,
         "runs": s.runs,
         "x": {cost: columns.setdefault(column, len(columns)) for cost, column in x.items()},
-        "y": {metric: [numbers(curve[kept]) for curve in s.y[metric]] for metric in METRICS},
+        "y": {metric: [numbers(curve[kept]) for curve in s.y[metric]] for metric in names.METRICS},
     }
 
 

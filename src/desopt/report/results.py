@@ -10,13 +10,9 @@ from typing import Any
 import numpy as np
 
 from desopt.contract.types import FloatArray
-from desopt.report.names import ITEMS, in_order
+from desopt.report.names import ITEMS, METRICS, in_order
 from desopt.studies.cases import FIELDS, Case
 from desopt.studies.store import ItemProgress, Outcome, Store
-
-METRICS = ("train_loss", "train_error", "test_loss", "test_error")
-#: Costs, the x axes: the paper's rounds, values of F, bytes from the workers, all bytes, seconds.
-COSTS = ("rounds", "evaluations", "upload", "bytes", "seconds")
 
 Instance = tuple[str, str]  # problem and data set
 Band = tuple[FloatArray, FloatArray, FloatArray]  # lower quartile, median, upper quartile
@@ -24,7 +20,11 @@ Band = tuple[FloatArray, FloatArray, FloatArray]  # lower quartile, median, uppe
 
 @dataclass(frozen=True)
 class Series:
-    """All runs of one setting, as a median curve with quartiles."""
+    """All runs of one setting, as a median curve with quartiles.
+
+    ``x`` are the costs (``names.COSTS``), ``y`` the metrics (``names.METRICS``) of its points.
+    Rounds are the paper's; evaluations are values of F.
+    """
 
     case: Case  # of the first run
     runs: int
@@ -163,14 +163,6 @@ def quartiles(values: FloatArray) -> Band:
         return low if rest == 0 else (1 - rest) * low + rest * ordered[int(place) + 1]
 
     return at(0.25), at(0.5), at(0.75)
-
-
-def by_instance(series: Iterable[Series]) -> dict[Instance, list[Series]]:
-    """The series of every instance, in order of appearance."""
-    result: dict[Instance, list[Series]] = {}
-    for s in series:
-        result.setdefault(s.instance, []).append(s)
-    return result
 
 
 def varying(series: Sequence[Series]) -> tuple[str, ...]:

@@ -124,7 +124,7 @@ def settings(results: Results) -> Table:
             if any(cell != MISSING for cell in cells):
                 rows.append([_setting(name), *cells])
     runs = [sorted({s.runs for s in series}) for series in results.items.values()]
-    rows.append(["runs (seeds 0, 1, ...)", *map(_span, runs)])
+    rows.append(["runs", *map(_span, runs)])
     header = ("setting", *map(names.item, results.items))
     return Table("settings", "Settings", header, rows)
 

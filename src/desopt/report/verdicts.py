@@ -8,6 +8,7 @@ from typing import Any
 
 from desopt.report import names
 from desopt.report.results import Instance, Results, Series, by_settings
+from desopt.studies.paper import SCALES
 
 HOLDS, FAILS, UNKNOWN = "holds", "does not hold", "not enough data"
 
@@ -15,15 +16,16 @@ HOLDS, FAILS, UNKNOWN = "holds", "does not hold", "not enough data"
 MIN_INSTANCES = 3
 MAX_EXCEPTIONS = 8  # exceptions listed by name
 
+_FULL = SCALES["full"]
 #: The paper's settings and number of runs.
 PAPER: dict[str, set[Any]] = {
     "workers": {10},
     "batch_size": {1000},
-    "iterations": {100, 500},
-    "budget": {1000.0, 5000.0},
-    "rows": {None},
+    "iterations": {_FULL.low[0], _FULL.high[0]},
+    "budget": {_FULL.low[1], _FULL.high[1]},
+    "rows": {_FULL.rows},
 }
-RUNS = 8
+RUNS = _FULL.runs
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,1 @@
-"""Experiments: cases as data, a store of their results, and what runs them."""
+"""Studies: cases as data, a store of their results, and the processes that run them."""

@@ -7,13 +7,12 @@ old content are not mixed with those on the new one.
 from __future__ import annotations
 
 import hashlib
-import os
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
 from desopt.contract.streams import STREAM_VERSION
 from desopt.data import CATALOGUE, find, load
+from desopt.data.cache import file_digest
 from desopt.data.twins import TWINS, VERSION
 
 
@@ -40,23 +39,18 @@ def dimensions(name: str, data_dir: str | None = None) -> Dimensions:
     return Dimensions(found.rows, found.n, found.density * found.n)
 
 
-#: Digests of files read by this process, with the file's size, times and inode at that moment.
-_read: dict[Path, tuple[tuple[int, ...], bytes]] = {}
-
-
 def digest(name: str, data_dir: str | None = None) -> str:
     """32 hexadecimal digits: of a file's content, or of the recipe of a generated twin.
 
-    For a known set, the treatment of its values and labels is part of the digest. A file is
-    read again only if its size, times or inode have changed.
+    For a known set, the treatment of its values and labels is part of the digest.
     """
     if name in TWINS:
         return _hex(f"{name} {TWINS[name]} {VERSION} {STREAM_VERSION}".encode())
-    content = _content(find(name, data_dir).resolve())
+    content = file_digest(find(name, data_dir))
     if name not in CATALOGUE:
-        return content.hex()
+        return content
     known = CATALOGUE[name]
-    return _hex(content + f"{known.scaling} {known.above} {known.n}".encode())
+    return _hex(bytes.fromhex(content) + f"{known.scaling} {known.above} {known.n}".encode())
 
 
 def digest_if_available(name: str, data_dir: str | None) -> str | None:
@@ -67,18 +61,5 @@ def digest_if_available(name: str, data_dir: str | None) -> str | None:
         return None
 
 
-def _content(path: Path) -> bytes:
-    with path.open("rb") as file:
-        found = os.fstat(file.fileno())
-        state = (found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_dev)
-        if path not in _read or _read[path][0] != state:
-            _read[path] = state, hashlib.file_digest(file, _blake2b).digest()
-    return _read[path][1]
-
-
-def _blake2b(data: bytes = b"") -> hashlib.blake2b:
-    return hashlib.blake2b(data, digest_size=16)
-
-
 def _hex(data: bytes) -> str:
-    return _blake2b(data).hexdigest()
+    return hashlib.blake2b(data, digest_size=16).hexdigest()

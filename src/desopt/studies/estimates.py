@@ -10,19 +10,21 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Iterable
+from functools import cache
 
 from desopt.studies.cases import Case
 from desopt.studies.datasets import dimensions
 from desopt.studies.execute import length
 
 
+@cache  # the time left is estimated twice a second
 def work(case: Case, data_dir: str | None = None) -> float:
     """Row entries that the case reads: relative cost, without a unit of time."""
     size = dimensions(case.data, data_dir)
-    rows = int(0.8 * (case.rows or size.rows))
-    long = length(case, rows, size.n)
-    curve_points = min(case.points, long.rounds) + 1
-    return size.nonzeros * (long.rounds * long.samples + 1.25 * rows * curve_points)
+    rows = case.rows or size.rows
+    run = length(case, int(0.8 * rows), size.n)  # on the training rows
+    curve_points = min(case.points, run.rounds) + 1
+    return size.nonzeros * (run.rounds * run.samples + rows * curve_points)
 
 
 class Estimates:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,7 @@ class Length:
     rounds: int
     #: Values of F per round.
     samples: int
-    #: One round in rounds of the paper, which cost M K b values of F.
+    #: The cost of a round in rounds of the paper, of M K b values of F each.
     paper_rounds_each: float
     population: int | None
 
@@ -103,15 +103,15 @@ def execute(case: Case, split: Split) -> dict[str, Any]:
     """Run the case; returns its result, the description of its data and the points of its curve."""
     wall, cpu = time.perf_counter(), time.process_time()
     n = split.train.X.shape[1]
-    long = length(case, split.train.y.size, n)
-    curve = CurveRecorder(case, split, due_rounds(long.rounds, case.points))
+    run = length(case, split.train.y.size, n)
+    curve = CurveRecorder(case, split, due_rounds(run.rounds, case.points))
     start = dict.fromkeys(("round", "evaluations", "samples", "bytes_up", "bytes_down"), 0)
     curve.measure({**start, "seconds": 0.0}, np.zeros(n))
     data = split.train.X, split.train.y
-    _search(case, n, data, long.rounds, [curve], population=long.population)
+    _search(case, n, data, run.rounds, [curve], population=run.population)
     return {
         "result": {
-            "rounds": long.rounds, "paper_rounds_each": long.paper_rounds_each,
+            "rounds": run.rounds, "paper_rounds_each": run.paper_rounds_each,
             "seconds": curve.points[-1][5] / 1e6, "cpu_seconds": time.process_time() - cpu,
             "wall_seconds": time.perf_counter() - wall, "seed": case.seed,
         },
@@ -127,7 +127,7 @@ def warm_up(case: Case, split: Split) -> None:
     """
     y = split.train.y
     few = np.sort(np.concatenate([np.flatnonzero(y == label)[:8] for label in (-1, 1)]))
-    small = Case(**{**asdict(case), "workers": 2, "iterations": 2, "batch_size": 4})
+    small = replace(case, workers=2, iterations=2, batch_size=4)
     n = split.train.X.shape[1]
     _search(small, n, (split.train.X[few], y[few]), 1, [], population=2)
     split.train.score(np.zeros(n), case.problem, 0.0)

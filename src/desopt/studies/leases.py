@@ -64,7 +64,7 @@ class Session:
         return time.monotonic() - since > LEASE
 
     def claim(self, case: Case) -> str:
-        """ "mine", or "taken" by a living session, or "finished"."""
+        """Claim a case: "mine", "taken" by a living session, or "finished"."""
         key = self._keys[case.id]
         with self._store.transaction():
             if self._store.query("SELECT 1 FROM results WHERE case_key = ?", [key]):
@@ -128,7 +128,7 @@ def _start_time(pid: int) -> str:
 
 def _read_text(path: str) -> str:
     try:
-        return Path(path).read_text()
+        return Path(path).read_text(errors="replace")  # a process may have any name
     except OSError:
         return ""
 

@@ -11,12 +11,11 @@ from typing import Any
 
 from desopt.engines.processes.watched import Watched, python
 from desopt.studies.cases import Case
+from desopt.system.parallel import THREAD_VARIABLES
 
 _MAIN = "from desopt.studies.worker import main; main(*sys.argv[1:])"
-# One thread per process: the parallelism is over cases.
-_ONE_THREAD = {
-    f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL", "NUMBA", "VECLIB")
-}
+# The parallelism is over cases.
+_ONE_THREAD = dict.fromkeys(THREAD_VARIABLES, "1")
 
 
 class ProcessDied(RuntimeError):

@@ -123,8 +123,9 @@ class Slot(threading.Thread):
     def stop(self) -> None:
         """Kill the process; its case is given back."""
         self._stopped.set()
-        if self._process is not None:
-            self._process.kill()
+        process = self._process  # the thread may set it to None meanwhile
+        if process is not None:
+            process.kill()
 
     def _work(self) -> None:
         loaded = None
@@ -143,7 +144,8 @@ class Slot(threading.Thread):
         self._status.running[case.id] = case, began
         try:
             machine, reply = self._try(case)
-            if not self._stopped.is_set() and self._session.finish(case, machine, reply):
+            stored = not self._stopped.is_set() and self._session.finish(case, machine, reply)
+            if stored and "error" not in reply:
                 self._status.estimates.learn(case, time.monotonic() - began)
         finally:
             del self._status.running[case.id]

@@ -79,6 +79,10 @@ def select_cases(items: Items, only: Sequence[str]) -> dict[str, list[Case]]:
         item: [case for case in cases if _matches(_names(item, case), wanted)]
         for item, cases in items.items()
     }
+    if not any(chosen.values()):
+        raise ValueError(
+            f"no case matches --only {' '.join(only)}; a colon means and, a comma means or"
+        )
     return {item: cases for item, cases in chosen.items() if cases}
 
 

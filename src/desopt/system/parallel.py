@@ -1,4 +1,4 @@
-"""Threads for compiled work that has an order."""
+"""Cores, limits on the threads of libraries, and ordered work on several threads."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ _LIKE_OPENMP = (
     "NUMEXPR_NUM_THREADS",
 )
 _OTHERS = ("OMP_NUM_THREADS", "VECLIB_MAXIMUM_THREADS", "NUMBA_NUM_THREADS")
+THREAD_VARIABLES = _LIKE_OPENMP + _OTHERS
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -33,8 +34,7 @@ def thread_limits(processes: int) -> dict[str, str]:
 
     Variables set by the user are kept.
     """
-    told = bool(os.environ.get("OMP_NUM_THREADS"))
-    names = _OTHERS if told else _LIKE_OPENMP + _OTHERS
+    names = _OTHERS if os.environ.get("OMP_NUM_THREADS") else THREAD_VARIABLES
     share = str(max(1, cores() // processes))
     return {name: share for name in names if not os.environ.get(name)}
 

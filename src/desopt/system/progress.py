@@ -139,7 +139,8 @@ class Progress:
         """The note, the speed and the time left, as far as they are known."""
         now, facts = time.monotonic(), [self._note] if self._note else []
         began, before = self._first or (now, self._done)
-        speed = (self._done - before) / (now - began) if self._done > before else 0.0
+        moved = self._done > before and now > began  # a coarse clock may stand still
+        speed = (self._done - before) / (now - began) if moved else 0.0
         if speed and self._unit:
             facts.append(f"{speed:.3g} {self._unit}/s")
         left = self._left

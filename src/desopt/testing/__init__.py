@@ -1,4 +1,4 @@
-"""The contracts of desopt as functions to call on your own parts.
+"""Checks of desopt's contracts, for your own methods, samplers, objectives and engines.
 
 ::
 

@@ -1,4 +1,4 @@
-"""What the checks share: sentences, bits, and a small problem to work on."""
+"""Shared by the checks: claims with messages, comparisons of bits, and a small problem."""
 
 from __future__ import annotations
 

@@ -87,6 +87,7 @@ def _check_run(claim: Claims, engine: Engine, participation: float) -> None:
         )
     finally:
         engine.close()
+        reference.close()
     _check_second_close(claim, engine)
 
 
@@ -202,12 +203,15 @@ def _open_resources() -> dict[str, int]:
     return counts
 
 
+def _left(before: dict[str, int]) -> list[str]:
+    """What is open now and was not before."""
+    now = _open_resources()
+    return [f"{now[what] - count} {what}" for what, count in before.items() if now[what] > count]
+
+
 def _check_released(claim: Claims, before: dict[str, int]) -> None:
     """No more is open than after the first run; threads and processes may take time to end."""
     deadline = time.monotonic() + _PATIENCE
-    while (now := _open_resources()) != before and time.monotonic() < deadline:
-        if all(now[what] <= count for what, count in before.items()):
-            break
+    while (left := _left(before)) and time.monotonic() < deadline:
         time.sleep(0.01)
-    left = [f"{now[what] - n} {what}" for what, n in before.items() if now[what] > n]
     claim(not left, "close releases everything", f"Two more runs left {', '.join(left)}")
