@@ -574,12 +574,15 @@ def test_threads_end_after_a_failed_merge() -> None:
     engine.begin(state)
     answers = iter(engine.round(algorithm.plan(state)))
     next(answers)
-    for _ in range(2 * 5):  # the first worker's values, and those of the four there is room for
+    for _ in range(2 * 4):  # two values each of the four workers that there is room for
         assert computed.acquire(timeout=300)
+    time.sleep(0.3)  # then the other thread waits
     closing = threading.Thread(target=engine.close, daemon=True)
     closing.start()
     closing.join(60)
-    assert not closing.is_alive()
+    ended = not closing.is_alive()
+    assert not list(answers)  # else this ends the threads
+    assert ended
 
 
 def test_processes_leave_nothing_open() -> None:
