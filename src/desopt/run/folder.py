@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import math
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -191,9 +192,14 @@ def _save(folder: Path, problem: _Problem, result: Result) -> dict[str, Any]:
         "engine": result.engine,
         "versions": versions(),
     }
-    summary = {k: None if v != v else v for k, v in summary.items()}  # JSON has no NaN
+    summary = {k: v if _is_json(v) else None for k, v in summary.items()}
     _write_json(folder / "result.json", summary)
     return summary
+
+
+def _is_json(value: Any) -> bool:
+    """Whether JSON has a word for it: it has none for NaN and infinity."""
+    return not isinstance(value, float) or math.isfinite(value)
 
 
 def _write(folder: Path, settings: SimpleNamespace) -> None:
