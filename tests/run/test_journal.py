@@ -426,8 +426,8 @@ def test_how_it_is_run_is_not_configuration(tmp_path: Path) -> None:
         ("desopt.run.header", "STREAM_VERSION", 99, "stream is 1 in the journal and 99"),
         (
             "desopt.run.header",
-            "__version__",
-            "0.99.1",
+            "VERSION",
+            "0.99",
             "desopt is '0.1' in the journal and '0.99'",
         ),
         ("desopt.run.journal", "FORMAT_VERSION", 99, "format is 2 in the journal and 99"),
