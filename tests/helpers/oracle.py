@@ -253,6 +253,23 @@ def zo_signsgd(
     return x, None
 
 
+def feedsign(loss: Loss, shards: Sequence[Shard], x0: Vector, run: Settings) -> tuple[Vector, None]:
+    """A vote of every worker on each of K / 2 shared directions; x moves by the majorities."""
+    x = x0.copy()
+    for t in range(run.T):
+        step = np.zeros_like(x)
+        for k in range(run.spent(t, run.K // 2)):
+            votes = 0.0
+            for i, shard in enumerate(shards):
+                batch = minibatch(shard, run.b, run.seed, t, i, k)
+                stream = Stream(run.seed, t, SERVER, k, Purpose.NORMAL)
+                g, u = estimate(loss, batch, x, run.mu, stream)
+                votes += np.sign(g)
+            step += np.sign(votes) * u
+        x = x - run.alpha / math.sqrt(t + 1) / (run.K // 2) * step
+    return x, None
+
+
 def es_csa(loss: Loss, shards: Sequence[Shard], x0: Vector, run: Settings) -> tuple[Vector, None]:
     """The (mu / mu_w, lambda)-ES with cumulative step-size adaptation, one generation a round."""
     n, M, N = len(x0), len(shards), sum(X.shape[0] for X, _ in shards)
@@ -301,6 +318,7 @@ ORACLE: dict[str, Reference] = {
     "fed-zo-sgd": Reference(fed_zo_sgd, 0.05, sgd_step),
     "zo-signsgd": Reference(zo_signsgd, 0.02),
     "es-csa": Reference(es_csa),
+    "feedsign": Reference(feedsign, 0.02),
 }
 
 

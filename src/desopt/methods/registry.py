@@ -22,6 +22,7 @@ from desopt.methods.des import DES
 from desopt.methods.es import ES
 from desopt.methods.es_csa import ESCSA
 from desopt.methods.fed_zo import FedZOGD, FedZOSGD
+from desopt.methods.feedsign import FeedSign
 from desopt.methods.samplers import (
     Gaussian,
     MixtureGaussian,
@@ -175,6 +176,14 @@ METHODS: dict[str, Method] = {
         values="λ",
         compared=True,
         defaults=es_csa.defaults,
+    ),
+    "feedsign": Method(
+        algorithm=FeedSign,
+        title="FeedSign",
+        look=Look("#882255", "-.", "v"),
+        answer="K bits",
+        values="K",
+        pairs=True,
     ),
 }
 
