@@ -56,6 +56,7 @@ LOSSES: dict[str, Callable[[Any, Any], Any]] = {
     "lr": lambda a, m: m.maximum(0, -a) + m.log1p(m.exp(-abs(a))),  # log(1 + exp(-a))
     "nsvm": lambda a, m: 2 / (1 + m.exp(2 * a)),  # 1 - tanh(a)
     "lsvm": lambda a, m: m.maximum(0, 1 - a),
+    "l2svm": lambda a, m: m.maximum(0, 1 - a) ** 2,
 }
 
 

@@ -26,7 +26,7 @@ from desopt.kernels.lanes import (
     zeros,
 )
 
-LR, NSVM, LSVM = 0, 1, 2
+LR, NSVM, LSVM, L2SVM = 0, 1, 2, 3
 
 _ROUND = 6755399441055744.0  # 1.5 * 2^52: adding it leaves the nearest integer in the low bits
 _ROUND_BITS = np.uint64(0x4338000000000000)
@@ -87,6 +87,13 @@ def hinge(a):
 
 
 @exact
+def squared_hinge(a):
+    """max(0, 1 - a)^2."""
+    value = hinge(a)
+    return value * value
+
+
+@exact
 def fill_losses(kind, margin, out, count):
     """out[i] = loss(margin[i]) for i < count."""
     if kind == LR:
@@ -98,6 +105,9 @@ def fill_losses(kind, margin, out, count):
     elif kind == LSVM:
         for i in range(0, count, WIDTH):
             store_some(out, i, count - i, hinge(load_some(margin, i, count - i, math.inf)))
+    elif kind == L2SVM:
+        for i in range(0, count, WIDTH):
+            store_some(out, i, count - i, squared_hinge(load_some(margin, i, count - i, math.inf)))
     else:
         for i in range(count):
             out[i] = math.nan
@@ -116,6 +126,9 @@ def sum_losses(kind, margin):
     elif kind == LSVM:
         for i in range(0, count, WIDTH):
             lanes = lanes + hinge(load_some(margin, i, count - i, math.inf))
+    elif kind == L2SVM:
+        for i in range(0, count, WIDTH):
+            lanes = lanes + squared_hinge(load_some(margin, i, count - i, math.inf))
     else:
         return math.nan
     return total(lanes)

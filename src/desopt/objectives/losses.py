@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from desopt.contract.types import FloatArray
-from desopt.kernels.losses import LR, LSVM, NSVM
+from desopt.kernels.losses import L2SVM, LR, LSVM, NSVM
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +36,7 @@ class Loss:
     convex: bool
 
 
-#: Section 5.1 of the paper, in its order.
+#: The three of the paper (section 5.1) in its order, then others.
 LOSSES: dict[str, Loss] = {
     "lr": Loss(
         kind=LR,
@@ -60,6 +60,14 @@ LOSSES: dict[str, Loss] = {
         model="linear support vector machine",
         formula="max(0, 1 - a)",
         reference=lambda a: np.maximum(0.0, 1.0 - a),
+        convex=True,
+    ),
+    "l2svm": Loss(
+        kind=L2SVM,
+        title="L2SVM",
+        model="support vector machine with squared hinge loss",
+        formula="max(0, 1 - a)^2",
+        reference=lambda a: np.maximum(0.0, 1.0 - a) ** 2,
         convex=True,
     ),
 }
