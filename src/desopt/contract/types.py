@@ -143,7 +143,7 @@ class LocalSearch(Protocol):
         They are valid until ``tell``. Asking again before that gives the same points first.
         """
 
-    def tell(self, values: Sequence[float]) -> None:
+    def tell(self, values: Sequence[float], violations: Sequence[float] = ()) -> None:
         """The values at the first points asked for, in their order; NaN and infinity are allowed.
 
         Points without a value stay asked for, unless an accepted step discards them.

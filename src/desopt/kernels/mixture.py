@@ -331,7 +331,7 @@ def _run_search(columns, margin, values, slot, step, kind, penalty, accepted, bo
 
         def dense(columns, margin, values, slot, step, kind, penalty, accepted, box):
             return search_all_rows(
-                columns, margin, values, slot, step, box, kind, penalty, accepted
+                columns, margin, values, slot, step, kind, penalty, accepted, box
             )
 
         return dense
@@ -340,7 +340,7 @@ def _run_search(columns, margin, values, slot, step, kind, penalty, accepted, bo
         rows_per_step = slot.shape[1] * columns.row.size / values.size
         if 4.0 * rows_per_step > margin.size:
             return search_all_rows(
-                columns, margin, values, slot, step, box, kind, penalty, accepted
+                columns, margin, values, slot, step, kind, penalty, accepted, box
             )
         return search_touched(columns, margin, values, slot, step, kind, penalty, accepted, box)
 
@@ -367,22 +367,9 @@ def _box_at(box, columns):
 
 @exact
 def search_mixture(
-    layout,
-    members,
-    size,
-    b,
-    rows_key,
-    y,
-    x,
-    scale,
-    l,
-    gaussian,
-    kind,
-    penalty,
-    accepted,
-    key,
+    layout, members, size, b, rows_key, y, x, scale, l, gaussian, kind, penalty, accepted, key,
     box=None,
-):
+):  # fmt: skip
     """K steps of l coordinates from x, on b rows drawn from the members (b = 0: on all of them).
 
     Rows and steps are drawn here: a worker's round is one call without the GIL. Returns the
