@@ -52,11 +52,11 @@ class Box:
     def project_at(self, z: FloatArray, index: IndexArray | None) -> None:
         """The same for these coordinates only (None: all)."""
         if index is None:
-            return self.project(z)
-        at, lower, upper = z[index], self.lower[index], self.upper[index]
-        np.copyto(at, lower, where=at < lower)
-        np.copyto(at, upper, where=at > upper)
-        z[index] = at
+            self.project(z)
+        else:
+            at = z[index]
+            Box(self.lower[index], self.upper[index]).project(at)
+            z[index] = at
 
     def arrays(self) -> tuple[FloatArray, FloatArray]:
         """As compiled code takes it."""
@@ -121,8 +121,8 @@ class Space:
             for side, bound in (("lower", space.lower[i]), ("upper", space.upper[i])):
                 if bound <= 0 and bound > -math.inf:
                     raise ValueError(
-                        f"variable {i} has scale 'log' and the {side} bound {bound:g}; give a bound "
-                        "> 0, None, or another scale"
+                        f"variable {i} has scale 'log' and the {side} bound {bound:g}; give a "
+                        "bound > 0, None, or another scale"
                     )
         if space.size == 0:
             raise ValueError("bounds fix all variables (lower = upper): nothing is left to search")

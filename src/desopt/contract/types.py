@@ -147,6 +147,8 @@ class LocalSearch(Protocol):
         """The values at the first points asked for, in their order; NaN and infinity are allowed.
 
         Points without a value stay asked for, unless an accepted step discards them.
+        ``violations``, if given, are those of the constraints: where one is positive, it alone
+        decides, and the point does not count as evaluated.
         """
 
     def answer(self, rows: int = 1) -> Answer:

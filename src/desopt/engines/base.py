@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from desopt.contract.codec import digest_of
 from desopt.contract.errors import ObjectiveError
 from desopt.contract.participation import participants
+from desopt.contract.space import Space
 from desopt.contract.types import Algorithm, Answer, FloatArray, Objective, Task
 from desopt.data import Shard
 from desopt.data.checks import refuse_width
@@ -35,6 +36,8 @@ class Job:
     seed: int
     n: int
     participation: float = 1.0
+    #: Between the user's x and what is searched; None where these are the same.
+    space: Space | None = None
     _local: Callable[[int], WorkerData] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

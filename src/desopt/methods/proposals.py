@@ -222,10 +222,11 @@ def add_in_box(v: FloatArray, steps: Iterable[Step], box: Box | None) -> None:
 def replay_normals(v: FloatArray, scale: FloatArray, stream: Stream, box: Box | None) -> None:
     """v += scale[k] u_k where that is not 0, u_k the stream's normals; projected after each."""
     if box is None:
-        return replay_gaussian(v, scale, *stream.key())
-    moved = np.flatnonzero(scale).tolist()
-    steps = (scale[k] * streams.normals(stream.at(k), v.size) for k in moved)
-    add_in_box(v, ((None, step) for step in steps), box)
+        replay_gaussian(v, scale, *stream.key())
+    else:
+        moved = np.flatnonzero(scale).tolist()
+        steps = (scale[k] * streams.normals(stream.at(k), v.size) for k in moved)
+        add_in_box(v, ((None, step) for step in steps), box)
 
 
 def _change(proposals: Proposals, x: FloatArray, accepted: BoolArray, box: Box | None) -> Step:

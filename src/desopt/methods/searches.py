@@ -72,12 +72,10 @@ class Search:
         if count > len(asked):
             raise ValueError(f"{len(asked)} points were asked for, got {count} values")
         self._asked = asked[count:]
-        used = self._decide(asked[:count], values, violations)
-        if violations:  # those that violate constraints were not evaluated
-            values = [v for v, over in zip(values, violations, strict=True) if not over > 0.0]
-        for value in values[:used]:
-            self.evaluations += 1
-            self.nans += not isfinite(value)
+        for i, value in enumerate(values[: self._decide(asked[:count], values, violations)]):
+            if not violations or not violations[i] > 0.0:  # else it was not evaluated
+                self.evaluations += 1
+                self.nans += not isfinite(value)
 
     def _propose(self, p: int) -> list[Buffer]:
         """More points, up to p with those asked for before; none when there are no more."""
@@ -387,7 +385,9 @@ class Population(Search):
             raise ValueError(
                 f"the search has {len(self._values)} of {self.members} values: ask and tell more"
             )
-        numbers = np.full((1 + self._constrained, self._layout.float64 // (1 + self._constrained)), inf)
+        numbers = np.full(
+            (1 + self._constrained, self._layout.float64 // (1 + self._constrained)), inf
+        )
         values = np.array(self._values, np.float64) * rows
         if self._constrained:
             over = np.array(self._violations, np.float64)

@@ -41,6 +41,8 @@ class LinearModel:
     loss: str
     penalty: float = 1e-6
     compiled = True
+    #: Its searches keep to a box by themselves.
+    in_box = True
 
     def __post_init__(self) -> None:
         if not (np.isfinite(self.penalty) and self.penalty >= 0):

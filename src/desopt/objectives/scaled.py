@@ -49,40 +49,30 @@ class ScaledObjective:
 
     def violation(self, z: FloatArray) -> float:
         """The sum of the positive violations at z; 0.0 where there are none, inf for NaN."""
-        if self.constraints is None:
-            return 0.0
-        return self._violation(_read_only(self.space.decode(z)))
-
-    def _violation(self, x: FloatArray) -> float:
-        if self.constraints is None:
-            return 0.0
+        assert self.constraints is not None
         try:
-            given = self.constraints(x)
-            total = math.fsum(v for v in np.ravel(np.asarray(given, np.float64)).tolist() if v > 0 or v != v)
+            given = np.ravel(np.asarray(self.constraints(self.point(z)), np.float64)).tolist()
         except Exception as error:
             raise failure("constraints", error) from error
-        return math.inf if math.isnan(total) else total
+        return math.inf if any(map(math.isnan, given)) else math.fsum(v for v in given if v > 0.0)
+
+    def point(self, z: FloatArray) -> FloatArray:
+        """The user's x, read-only."""
+        x = self.space.decode(z)
+        x.flags.writeable = False
+        return x
 
 
 class ScaledFunction:
-    """f_i of the searched variables; NaN where a constraint is violated."""
+    """f_i of the searched variables; ``violation`` is None where there are no constraints."""
 
     def __init__(self, objective: ScaledObjective, inner: LocalFunction) -> None:
         self.rows = inner.rows
-        self._objective, self._inner = objective, inner
+        self.violation = None if objective.constraints is None else objective.violation
+        self._point, self._inner = objective.point, inner
 
     def value(self, x: FloatArray, iteration: int = 0) -> float:
-        point = _read_only(self._objective.space.decode(x))
-        if self._objective._violation(point) > 0.0:
-            return math.nan
-        return self._inner.value(point, iteration)
-
-    def judged(self, x: FloatArray, iteration: int = 0) -> tuple[float, float]:
-        """(value, violation); the value is NaN where the violation is not 0."""
-        point = _read_only(self._objective.space.decode(x))
-        over = self._objective._violation(point)
-        return (math.nan if over > 0.0 else self._inner.value(point, iteration)), over
+        return self._inner.value(self._point(x), iteration)
 
     def run(self, search: LocalSearch) -> None:
-        if self._objective.constraints is None:
-            drive(search, self.value)
+        drive(search, self.value, self.violation)

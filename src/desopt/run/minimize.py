@@ -25,6 +25,7 @@ from desopt.run.observers import Observer, Record
 from desopt.run.observers.evaluation import Evaluation
 from desopt.run.observers.journal import JournalWriter
 from desopt.run.observers.progress import Callback, Callbacks, ProgressBar
+from desopt.run.restrict import restricted, within
 from desopt.run.stopping import RULES, Stopping
 
 if TYPE_CHECKING:
@@ -65,6 +66,9 @@ def minimize(
     snapshot_every: int = 0,
     participation: float = 1.0,
     aggregate: str = "mean",
+    bounds: Any = None,
+    scale: str | Sequence[str | None] | None = None,
+    constraints: Callable[[FloatArray], Any] | None = None,
 ) -> Result:
     """Minimise f(x) = E[F(x; xi)] with M workers that only compute values of F.
 
@@ -82,6 +86,12 @@ def minimize(
     workers, rounds, batch_size, seed, participation, aggregate
         M, T, b, the seed of everything random, the share of the workers asked in a round, and how
         their points are combined: ``"mean"``, ``"median"`` or ``"trimmed-mean"``.
+    bounds, scale, constraints
+        Lower and upper bounds, as SciPy takes them: ``Bounds``, a pair for each variable, or one
+        for all; None: unbounded. The scale of the variables: ``"linear"`` (steps of a quarter of
+        the range), ``"log"`` or ``"own"`` (their own units), one for all or for each; default:
+        linear, for linear models their own units. A function of x that returns violations, one
+        or several: > 0 is violated, and ``fun`` is not called there.
     regularization, setup
         The weight of a loss's penalty; a function called once per process before ``fun``, whose
         return value is the last argument of ``fun``.
@@ -120,10 +130,12 @@ def _job(fun: Any, x0: Any, data: Any, settings: SimpleNamespace) -> tuple[Job, 
         name = getattr(settings.method, "name", settings.method)
         raise ValueError(f"{name} is for one worker: data must be one shard, got {len(shards)}")
     start = arguments.starting_point(x0, objective, shards)
-    algorithm = _algorithm(settings, ProblemSize(
+    searched = restricted(objective, start, settings, given=x0 is not None)
+    objective, start = searched.objective, searched.start
+    algorithm = within(_algorithm(settings, ProblemSize(
         n=start.size, rows=total_rows(shards), workers=len(shards),
         iterations=settings.iterations, batch_size=settings.batch_size,
-    ))  # fmt: skip
+    )), searched)  # fmt: skip
     batch_size = None if data is None else settings.batch_size
     arguments.warn_outside_theory(algorithm, batch_size, settings.rounds)
     passes = expected_passes(
@@ -133,7 +145,7 @@ def _job(fun: Any, x0: Any, data: Any, settings: SimpleNamespace) -> tuple[Job, 
     )  # fmt: skip
     return Job(
         algorithm, objective, side_by_side(shards, passes), settings.batch_size, settings.seed,
-        start.size, settings.participation,
+        start.size, settings.participation, searched.space,
     ), start  # fmt: skip
 
 
@@ -161,13 +173,14 @@ def _run(
     stopping = Stopping(job, rounds, evaluation, **rules)
     bar = ProgressBar(job.algorithm.name, rounds, settings.progress)
     with ExitStack() as stack:
-        record, journals = Record(job.algorithm.init(x0)), []
+        record, journals = Record(job.algorithm.init(x0), space=job.space), []
         if settings.journal is not None:
             journal = JournalWriter(settings.journal, job, settings.snapshot_every)
             journals.append(stack.enter_context(journal))
             record = journal.resumed(x0) or record
         observers: list[Observer] = [
-            evaluation, stopping, record, *journals, bar, Callbacks(settings.callbacks),
+            evaluation, stopping, record, *journals, bar,
+            Callbacks(settings.callbacks, job.space),
         ]  # fmt: skip
         try:
             with bar, compilation_noticed(bar.compiling):

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
+from desopt.contract.space import Space
 from desopt.contract.types import Answer
 from desopt.run.history import End, Row, Status
 from desopt.run.observers.record import Record
@@ -47,8 +48,8 @@ class ProgressBar:
 class Callbacks:
     """The user's functions. Each gets the row with ``x``; all are called, whatever they return."""
 
-    def __init__(self, callbacks: tuple[Callback, ...]) -> None:
-        self._callbacks = callbacks
+    def __init__(self, callbacks: tuple[Callback, ...], space: Space | None = None) -> None:
+        self._callbacks, self._space = callbacks, space
 
     def begin(self, record: Record) -> None:
         pass
@@ -57,7 +58,7 @@ class Callbacks:
         if not self._callbacks:
             return None
         seen = Row(row)  # a copy that may be kept; with x, the history would grow by n per round
-        seen.x = state.x.view()
+        seen.x = state.x.view() if self._space is None else self._space.decode(state.x)
         seen.x.flags.writeable = False
         stops = [bool(callback(seen)) for callback in self._callbacks]
         return End(Status.CALLBACK, "stopped by a callback") if any(stops) else None
