@@ -25,9 +25,10 @@ if TYPE_CHECKING:
     from desopt.methods import METHODS, samplers
     from desopt.objectives import LOSSES
     from desopt.plugins import register
-    from desopt.run.history import History, Interrupted, Result, Row
+    from desopt.run.history import History, Interrupted, Row
     from desopt.run.minimize import minimize
     from desopt.run.replay import replay
+    from desopt.run.result import Result
 
 #: The module of each name, imported when the name is first used.
 _HOME = {
@@ -40,7 +41,7 @@ _HOME = {
     "Interrupted": "desopt.run.history",
     "JournalError": "desopt.contract.errors",
     "ObjectiveError": "desopt.contract.errors",
-    "Result": "desopt.run.history",
+    "Result": "desopt.run.result",
     "Row": "desopt.run.history",
     "TheoryWarning": "desopt.contract.errors",
     "minimize": "desopt.run.minimize",

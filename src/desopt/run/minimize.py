@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,13 +19,16 @@ from desopt.methods.samplers import Sampler, as_sampler
 from desopt.objectives import as_objective
 from desopt.run import arguments, options
 from desopt.run.choice import choose
-from desopt.run.history import End, Interrupted, Result, Status
+from desopt.run.history import End, Interrupted, Status
 from desopt.run.loop import loop
 from desopt.run.observers import Observer, Record
 from desopt.run.observers.evaluation import Evaluation
 from desopt.run.observers.journal import JournalWriter
 from desopt.run.observers.progress import Callback, Callbacks, ProgressBar
 from desopt.run.stopping import RULES, Stopping
+
+if TYPE_CHECKING:
+    from desopt.run.result import Result
 
 
 def minimize(
