@@ -14,7 +14,13 @@ if TYPE_CHECKING:
     from desopt import data, engines, testing, theory
     from desopt import federate as federate  # needs Flower, so not in __all__
     from desopt.contract import streams
-    from desopt.contract.errors import EngineError, JournalError, ObjectiveError, TheoryWarning
+    from desopt.contract.errors import (
+        EngineError,
+        Failed,
+        JournalError,
+        ObjectiveError,
+        TheoryWarning,
+    )
     from desopt.engines import ENGINES
     from desopt.methods import METHODS, samplers
     from desopt.objectives import LOSSES
@@ -31,6 +37,7 @@ _HOME = {
     "LOSSES": "desopt.objectives",
     "METHODS": "desopt.methods",
     "EngineError": "desopt.contract.errors",
+    "Failed": "desopt.contract.errors",
     "History": "desopt.run.history",
     "Interrupted": "desopt.run.history",
     "JournalError": "desopt.contract.errors",
@@ -74,6 +81,7 @@ __all__ = [
     "LOSSES",
     "METHODS",
     "EngineError",
+    "Failed",
     "History",
     "Interrupted",
     "JournalError",
