@@ -25,6 +25,10 @@ class ObjectiveError(RuntimeError):
         return f"{self.what} failed{place}: {self.error}\n\nOriginal traceback:\n{self.traceback}"
 
 
+class Failed(Exception):
+    """An evaluation without a value, raised by ``fun``: a rejected step. The reason is logged."""
+
+
 def check_name(argument: str, name: str, known: Iterable[str]) -> None:
     """Refuse an unknown name and suggest the nearest one."""
     names = list(known)
