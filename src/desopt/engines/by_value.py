@@ -121,7 +121,7 @@ class ByValue:
         for trial, outcome in self._inner.completed():
             del self._flying[trial.key]
             self._log.add(trial, outcome)
-            if trial.key.index != OBJECTIVE:
+            if trial.key.number != OBJECTIVE:
                 self.computed += 1
             if not outcome.failed:
                 self._seconds.append(outcome.seconds)

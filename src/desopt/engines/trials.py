@@ -25,7 +25,7 @@ from desopt.contract.types import (
 )
 from desopt.engines.base import Job
 
-#: The index of a value of the full objective, on all data of a worker; not part of a search.
+#: The number of a value of the full objective, on all data of a worker; not part of a search.
 OBJECTIVE = 2**32 - 1
 
 #: Points ahead that a name may refer to.
@@ -33,11 +33,11 @@ _FARTHEST = 2**20
 
 
 class Key(NamedTuple):
-    """The name of a point: the ``index``-th of its search, after ``basis`` accepted steps."""
+    """The name of a point: the ``number``-th of its search, after ``basis`` accepted steps."""
 
     round: int
     worker: int
-    index: int
+    number: int
     basis: int
 
     def __str__(self) -> str:
@@ -81,10 +81,10 @@ class Outcome:
 
 def outcome_of(job: Job, trial: Trial) -> Outcome:
     """Evaluate a trial, in whatever thread, process or machine."""
-    round, worker, index, _ = trial.key
+    round, worker, number, _ = trial.key
     began = time.perf_counter()
     try:
-        if index == OBJECTIVE:
+        if number == OBJECTIVE:
             value, rows = job.total(trial.x, worker)
         else:
             value, rows = job.value(trial.x, round, worker, trial.batches, trial.iteration)
@@ -186,7 +186,7 @@ class TrialRound:
             return None
         if key in side.open:
             return side.open[key]
-        position = key.index - side.search.index
+        position = key.number - side.search.index
         if not 0 <= position < _FARTHEST or position >= len(_points(side, position + 1)):
             return None
         return _trial(self.round, side, position)
@@ -237,7 +237,7 @@ class TrialRound:
         side.told[key] = outcome
         side.rows = outcome.rows if not outcome.failed else side.rows
         search = side.search
-        if key.index == search.index:
+        if key.number == search.index:
             values: list[float] = []
             while (told := side.told.pop(_key(self.round, side, len(values)), None)) is not None:
                 values.append(math.nan if told.failed else told.value)
