@@ -25,10 +25,6 @@ class ObjectiveError(RuntimeError):
         return f"{self.what} failed{place}: {self.error}\n\nOriginal traceback:\n{self.traceback}"
 
 
-class Failed(Exception):
-    """An evaluation without a value, raised by ``fun``: a rejected step. The reason is logged."""
-
-
 def check_name(argument: str, name: str, known: Iterable[str]) -> None:
     """Refuse an unknown name and suggest the nearest one."""
     names = list(known)
@@ -51,6 +47,18 @@ def failure(what: str, error: Exception) -> ObjectiveError:
     """The ObjectiveError for an exception of the user's code."""
     trace = "".join(traceback.format_exception(error))
     return ObjectiveError(what, f"{type(error).__name__}: {error}", trace)
+
+
+class Failed(Exception):
+    """An evaluation without a value: a rejected step, or ranked last.
+
+    ``fun`` raises it, as in ``raise desopt.Failed("the solver diverged")``; the run goes on, and
+    the reason is logged. Any other exception ends the run.
+    """
+
+    @property
+    def reason(self) -> str:
+        return str(self)
 
 
 class EngineError(RuntimeError):

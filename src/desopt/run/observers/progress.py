@@ -1,18 +1,15 @@
-"""The progress bar and the callbacks: a round as a person and a program see it."""
+"""The progress bar: a run as a person sees it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Sequence
+from typing import Any
 
 from desopt.contract.types import Answer
-from desopt.run.history import End, Row, Status
+from desopt.run.history import Row
 from desopt.run.observers.record import Record
 from desopt.system.progress import Progress
-
-#: Called with each row; True ends the run.
-Callback: TypeAlias = Callable[[Row], Any]
 
 
 class ProgressBar:
@@ -39,28 +36,6 @@ class ProgressBar:
     def round(self, row: Row, state: Any, answers: Sequence[Answer]) -> None:
         note = None if math.isnan(row["loss"]) else f"loss {row['loss']:.6g}"
         self._bar.update(row["round"], note=note)
-
-    def end(self) -> None:
-        pass
-
-
-class Callbacks:
-    """The user's functions. Each gets the row with ``x``; all are called, whatever they return."""
-
-    def __init__(self, callbacks: tuple[Callback, ...]) -> None:
-        self._callbacks = callbacks
-
-    def begin(self, record: Record) -> None:
-        pass
-
-    def round(self, row: Row, state: Any, answers: Sequence[Answer]) -> End | None:
-        if not self._callbacks:
-            return None
-        seen = Row(row)  # a copy that may be kept; with x, the history would grow by n per round
-        seen.x = state.x.view()
-        seen.x.flags.writeable = False
-        stops = [bool(callback(seen)) for callback in self._callbacks]
-        return End(Status.CALLBACK, "stopped by a callback") if any(stops) else None
 
     def end(self) -> None:
         pass
