@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import nan
 
-from desopt.contract.errors import ObjectiveError
+from desopt.contract.errors import Failed, ObjectiveError
 from desopt.contract.streams import Purpose, Stream
 from desopt.contract.types import (
     Answer,
@@ -34,8 +34,12 @@ def drive(
         while points := search.ask():
             if violation is not None and (over := violation(points[0])) > 0.0:
                 search.tell([nan], [over])
-            else:
-                search.tell([value(points[0], search.iterations[0] if fresh else 0)])
+                continue
+            try:
+                found = value(points[0], search.iterations[0] if fresh else 0)
+            except Failed:
+                found = nan
+            search.tell([found])
     except ObjectiveError as error:
         k = search.iterations[0]
         error.iteration = k if k >= 0 else None
@@ -76,4 +80,7 @@ class WorkerData:
         violation = getattr(f, "violation", None)
         if violation is not None and violation(x) > 0.0:
             return nan, f.rows
-        return f.value(x) * f.rows, f.rows
+        try:
+            return f.value(x) * f.rows, f.rows
+        except Failed:
+            return nan, f.rows
