@@ -98,6 +98,7 @@ class Space:
         self._free: IndexArray = np.flatnonzero(lower < upper)
         scales = np.array(self.scale)[self._free]
         self._log: BoolArray = scales == "log"
+        self._any_log = bool(self._log.any())
         low, high = lower[self._free], upper[self._free]
         two_sided = np.isfinite(low) & np.isfinite(high)
         low = np.where(self._log, np.maximum(low, _SMALL), low)
@@ -116,17 +117,18 @@ class Space:
     @classmethod
     def of(cls, bounds: Any, scale: Any, n: int, default: str = "linear") -> Space:
         """The space of n variables from the arguments ``bounds`` and ``scale``, checked."""
-        space = cls(*as_bounds(bounds, n), as_scale(scale, n, default))
-        for i in np.flatnonzero(space._log_scale()).tolist():
-            for side, bound in (("lower", space.lower[i]), ("upper", space.upper[i])):
-                if bound <= 0 and bound > -math.inf:
+        lower, upper = as_bounds(bounds, n)
+        scales = as_scale(scale, n, default)
+        for i in np.flatnonzero((np.array(scales) == "log") & (lower < upper)).tolist():
+            for side, bound in (("lower", lower[i]), ("upper", upper[i])):
+                if -math.inf < bound <= 0.0:
                     raise ValueError(
                         f"variable {i} has scale 'log' and the {side} bound {bound:g}; give a "
                         "bound > 0, None, or another scale"
                     )
-        if space.size == 0:
+        if not (lower < upper).any():
             raise ValueError("bounds fix all variables (lower = upper): nothing is left to search")
-        return space
+        return cls(lower, upper, scales)
 
     @property
     def size(self) -> int:
@@ -140,8 +142,11 @@ class Space:
 
     def decode(self, z: FloatArray) -> FloatArray:
         """x as a new array; inside its bounds, exactly on them where z is on those of the box."""
-        y: FloatArray = z * self._unit + self._origin
-        if self._log.any():
+        y: FloatArray = z.copy()
+        self._all.project(y)
+        y *= self._unit
+        y += self._origin
+        if self._any_log:
             y[self._log] = exp_of(y[self._log])
         np.copyto(y, self._low, where=(z <= self._all.lower) | (y < self._low))
         np.copyto(y, self._high, where=(z >= self._all.upper) | (y > self._high))
@@ -157,7 +162,7 @@ class Space:
         y = x[self._free]
         z: FloatArray = y.copy()
         z[self._log] = _logs(y[self._log])
-        z = (z - self._origin) / self._unit
+        z = 2.0 * ((0.5 * z - 0.5 * self._origin) / self._unit)  # no difference overflows
         np.copyto(z, self._all.lower, where=y <= self._low)
         np.copyto(z, self._all.upper, where=y >= self._high)
         self._all.project(z)
