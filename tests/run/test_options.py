@@ -139,7 +139,8 @@ OTHER: dict[str, Any] = {
     "aggregate": "trimmed-mean", "sampler": Gaussian(), "participation": 0.5, "seed": 7,
     "engine": "threads", "jobs": 2, "round_timeout": 60.0, "attempts": 2, "rounds": 5,
     "max_evaluations": 10**6, "max_seconds": 1e6, "target": -1.0, "patience": 50, "eval_every": 2,
-    "callbacks": print, "snapshot_every": 1, "progress": None,
+    "callbacks": print, "snapshot_every": 1, "progress": None, "bounds": (-1, 1), "scale": "linear",
+    "constraints": lambda x: 0.0,
 }  # fmt: skip
 METHOD = {"radius": "fed-zo-gd", "population": "es-csa"}
 

@@ -13,6 +13,9 @@ from desopt.contract.streams import MAX_ITERATIONS, Purpose, Stream
 from desopt.contract.types import Answer, FloatArray, Local, LocalSearch, Task
 from desopt.methods.samplers import Sampler
 
+#: Fields that ``settings()`` has only where they are given.
+UNLESS_GIVEN = ("box", "constrained")
+
 
 @dataclass(frozen=True)
 class PointState:
@@ -70,7 +73,7 @@ class BaseAlgorithm:
     def settings(self) -> dict[str, Any]:
         """All hyper-parameters as plain JSON values; box and constraints only if there are any."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
-        for name in ("box", "constrained"):
+        for name in UNLESS_GIVEN:
             if not values[name]:
                 del values[name]
         return {k: v.settings() if isinstance(v, Sampler | Box) else v for k, v in values.items()}
