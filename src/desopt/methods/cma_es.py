@@ -19,8 +19,8 @@ c_1, c_m   one, mu         learning rates: the larger of the two papers', for A 
 beta                       damping of D: max(1, 2 sqrt(tr (A A^T)^-1 / n) - 1)
 =========  ==============  ===================================================================
 
-A takes n (n + 1) / 2 numbers and O(n^3) operations per round. Above ``FULL`` variables it is left
-out, and the method is a sep-CMA-ES. A worker's answer is that of ``es_csa``: lambda sums, +inf
+A takes n (n + 1) / 2 numbers and O(n^3) operations per round. With more than ``correlations``
+variables it is left out, and the method is a sep-CMA-ES. A worker's answer is that of ``es_csa``: lambda sums, +inf
 where a member has no finite value; such a member has no weight.
 """
 
@@ -43,14 +43,10 @@ from desopt.kernels.steps import sum_of_squares
 from desopt.methods.base import BaseAlgorithm, directions, finite_or, unmoved
 from desopt.methods.searches import Population, affordable
 
-#: The most variables for which correlations are learnt unless the user asks for it.
-FULL = 256
-#: The most for which they can be.
-_MOST = 4096
+#: The most variables for which correlations can be learnt: A takes 64 MB.
+MOST_CORRELATED = 4096
 #: D stays between 1 / _WIDEST and _WIDEST.
 _WIDEST = 1e150
-
-COVARIANCES = ("auto", "full", "diagonal")
 
 
 @dataclass(frozen=True)
@@ -84,21 +80,22 @@ class CMAES(BaseAlgorithm):
 
     name: str = "cma-es"
     population: int
-    covariance: str = "auto"
+    correlations: int = 256
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.population < 4:
             raise ValueError(f"population must be at least 4 for cma-es, got {self.population!r}")
-        if self.covariance not in COVARIANCES:
+        if not 0 <= self.correlations <= MOST_CORRELATED:
             raise ValueError(
-                f"covariance must be one of {', '.join(COVARIANCES)}, got {self.covariance!r}"
+                f"correlations must be 0 to {MOST_CORRELATED}, the most variables for which they "
+                f"are learnt, got {self.correlations!r}"
             )
 
     def init(self, x0: FloatArray) -> CMAState:
         n, zeros = x0.size, np.zeros_like(x0)
         factor = np.zeros(0)
-        if self._full(n):
+        if n <= self.correlations:
             factor = np.zeros(n * (n + 1) // 2)
             factor[np.cumsum(np.arange(1, n + 1)) - 1] = 1.0
         return CMAState(0, x0, self.step_size, zeros, zeros, zeros, np.ones(n), factor)
@@ -137,13 +134,6 @@ class CMAES(BaseAlgorithm):
     def cost(self) -> Cost:
         # with fewer there is nothing to select
         return Cost(self.population // 2 + 1, self.population, whole=True)
-
-    def _full(self, n: int) -> bool:
-        if self.covariance == "full" and n > _MOST:
-            raise ValueError(
-                f"covariance='full' takes at most {_MOST} variables, got {n}: use 'diagonal'"
-            )
-        return self.covariance == "full" or (self.covariance == "auto" and n <= FULL)
 
     # --- constants of a run --------------------------------------------------------------------
 

@@ -189,7 +189,7 @@ METHODS: dict[str, Method] = {
     "cma-es": Method(
         algorithm=CMAES,
         title="CMA-ES",
-        look=Look("#117733", "-", "*"),
+        look=Look("#117733", "-", "P"),
         answer="λ numbers",
         values="λ",
         defaults=es_csa.defaults,
