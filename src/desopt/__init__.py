@@ -14,14 +14,22 @@ if TYPE_CHECKING:
     from desopt import data, engines, testing, theory
     from desopt import federate as federate  # needs Flower, so not in __all__
     from desopt.contract import streams
-    from desopt.contract.errors import EngineError, JournalError, ObjectiveError, TheoryWarning
+    from desopt.contract.errors import (
+        EngineError,
+        Failed,
+        JournalError,
+        ObjectiveError,
+        TheoryWarning,
+    )
     from desopt.engines import ENGINES
     from desopt.methods import METHODS, samplers
     from desopt.objectives import LOSSES
     from desopt.plugins import register
-    from desopt.run.history import History, Interrupted, Result, Row
+    from desopt.run.history import History, Interrupted, Row
     from desopt.run.minimize import minimize
     from desopt.run.replay import replay
+    from desopt.run.result import Result
+    from desopt.run.scipy_method import scipy_method
 
 #: The module of each name, imported when the name is first used.
 _HOME = {
@@ -29,16 +37,18 @@ _HOME = {
     "LOSSES": "desopt.objectives",
     "METHODS": "desopt.methods",
     "EngineError": "desopt.contract.errors",
+    "Failed": "desopt.contract.errors",
     "History": "desopt.run.history",
     "Interrupted": "desopt.run.history",
     "JournalError": "desopt.contract.errors",
     "ObjectiveError": "desopt.contract.errors",
-    "Result": "desopt.run.history",
+    "Result": "desopt.run.result",
     "Row": "desopt.run.history",
     "TheoryWarning": "desopt.contract.errors",
     "minimize": "desopt.run.minimize",
     "register": "desopt.plugins",
     "replay": "desopt.run.replay",
+    "scipy_method": "desopt.run.scipy_method",
 }
 _MODULES = {
     "data": "desopt.data",
@@ -71,6 +81,7 @@ __all__ = [
     "LOSSES",
     "METHODS",
     "EngineError",
+    "Failed",
     "History",
     "Interrupted",
     "JournalError",
@@ -85,6 +96,7 @@ __all__ = [
     "register",
     "replay",
     "samplers",
+    "scipy_method",
     "streams",
     "testing",
     "theory",

@@ -7,7 +7,7 @@ how to run them; ``examples/federation`` is a complete example for one machine.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from flwr.app import Context
@@ -19,9 +19,11 @@ from desopt.contract.errors import EngineError
 from desopt.contract.types import Objective
 from desopt.engines.flower.client import client_app
 from desopt.engines.flower.engine import Federation
-from desopt.run.history import Result
 from desopt.run.minimize import minimize
 from desopt.run.options import options_of
+
+if TYPE_CHECKING:
+    from desopt.run.result import Result
 
 _OPTIONS = options_of("federation")
 _SETTINGS = _OPTIONS.keys()

@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 
 import desopt
 from desopt.contract.types import Task
-from desopt.engines.processes import messages, watched
+from desopt.engines.processes import messages, python
 from desopt.engines.processes.messages import Channel
 from desopt.methods.des import DES
+from desopt.system import watched
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="uses Linux's means")
 
@@ -589,7 +590,7 @@ def test_sys_path_may_hold_anything(tmp_path: Path, case: str) -> None:
 
 def test_entries_that_imports_pass_over_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", ["", "a", b"b", None, 3, Path("c"), "/d/\udce9"])
-    path = watched.import_path()
+    path = python.import_path()
     assert path[:3] == ["", os.path.abspath("a"), "/d/\udce9"]
     assert all(isinstance(entry, str) and os.path.isabs(entry) for entry in path[1:])
 

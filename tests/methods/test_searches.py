@@ -141,9 +141,10 @@ def test_points_are_read_only_and_stay_until_they_are_told(name: str, p: int) ->
         before = [point.tobytes() for point in points]
         assert not any(point.flags.writeable for point in points)
         assert not any(np.shares_memory(point, search.x) for point in points)
-        assert search.ask(p + 1) is points  # nothing changes before they are told
+        more = search.ask(p + 1)  # nothing changes before they are told
+        assert [point.tobytes() for point in more[: len(points)]] == before
         assert [point.tobytes() for point in points] == before
-        assert len(search.iterations) == len(points)
+        assert len(search.iterations) == len(more)
         search.tell([next(values) for _ in points])
     assert search.ask(p) == []
     assert bits(search.x) == bits(x)
@@ -186,6 +187,32 @@ def test_steps_are_proposed_again_after_an_accepted_one() -> None:
     assert search.ask() == []
     assert search.answer().payload == bytes([0b1010])
     assert (search.evaluations, search.nans) == (5, 1)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("name", "sampler"), CASES, ids=case_name)
+def test_values_one_by_one_and_points_ahead(name: str, sampler: Sampler | None, seed: int) -> None:
+    """Any number asked for, any part of them told: index and basis name the same points."""
+    algorithm = make(name, sampler, iterations=20, population=13)
+    random = np.random.default_rng(seed)
+    seen: dict[tuple[int, int], bytes] = {}
+
+    def value(x: Floats, _: int) -> float:
+        return math.sin(1e3 * float(np.abs(x).sum()))
+
+    search = algorithm.search(task_of(algorithm), 5)
+    while needed := search.needed:
+        assert 1 <= needed <= len(search.ask(needed + 30))
+        points = search.ask(int(random.integers(1, 9)))
+        for i, point in enumerate(points):
+            key = search.index + i, search.basis
+            assert seen.setdefault(key, point.tobytes()) == point.tobytes()
+        count = int(random.integers(1, len(points) + 1))
+        search.tell([value(point, 0) for point in points[:count]])
+    assert search.ask() == []
+    expected = by_hand(algorithm.search(task_of(algorithm), 5), value)
+    assert everything(search.answer()) == everything(expected.answer())
+    assert search.basis == expected.basis <= search.index == search.evaluations
 
 
 @pytest.mark.parametrize("name", TWO_POINT)

@@ -49,6 +49,18 @@ def failure(what: str, error: Exception) -> ObjectiveError:
     return ObjectiveError(what, f"{type(error).__name__}: {error}", trace)
 
 
+class Failed(Exception):
+    """An evaluation without a value: a rejected step, or ranked last.
+
+    ``fun`` raises it, as in ``raise desopt.Failed("the solver diverged")``; the run goes on, and
+    the reason is logged. Any other exception ends the run.
+    """
+
+    @property
+    def reason(self) -> str:
+        return str(self)
+
+
 class EngineError(RuntimeError):
     """The engine could not collect the answers of a round; the journal, if any, resumes."""
 

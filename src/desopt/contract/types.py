@@ -38,9 +38,10 @@ Step: TypeAlias = tuple[IndexArray | None, FloatArray]
 class Task:
     """What every worker needs to know of one round: its number, x_t, and a few scalars.
 
-    ``limit`` is the most values that a worker may compute, where the run's budget leaves fewer
-    than the method would use (else None). In the answer, unused values look like rejected steps,
-    so that merges and replays need not know of a limit.
+    ``limit`` is the most values that the round may compute, where the run's budget leaves fewer
+    than the method would use (else None); that of ``Algorithm.work`` is one worker's share. In the
+    answer, unused values look like rejected steps, so that merges and replays need not know of a
+    limit.
     """
 
     round: int
@@ -99,7 +100,8 @@ class LocalSearch(Protocol):
             search.tell([f(x) for x in points])
         answer = search.answer()
 
-    The bits of the answer do not depend on the number of points per ``ask``.
+    The bits of the answer do not depend on the number of points per ``ask`` or values per
+    ``tell``.
     """
 
     @property
@@ -121,14 +123,32 @@ class LocalSearch(Protocol):
         iteration 0.
         """
 
+    @property
+    def index(self) -> int:
+        """Values decided on so far: the number of the first point of ``ask`` in the search."""
+
+    @property
+    def basis(self) -> int:
+        """Steps accepted so far. Index and basis name a point of the search."""
+
+    @property
+    def needed(self) -> int:
+        """Points that are evaluated in any case; 0 when the search is done.
+
+        Those of ``ask`` beyond them are *ahead*: useful unless a step before them is accepted.
+        """
+
     def ask(self, p: int = 1) -> Sequence[FloatArray]:
         """Up to p points that can be evaluated now, read-only; none when the search is done.
 
-        They are valid until ``tell``. Asking again before that gives the same points.
+        They are valid until ``tell``. Asking again before that gives the same points first.
         """
 
     def tell(self, values: Sequence[float]) -> None:
-        """The values at the points asked for, in their order; NaN and infinity are allowed."""
+        """The values at the first points asked for, in their order; NaN and infinity are allowed.
+
+        Points without a value stay asked for, unless an accepted step discards them.
+        """
 
     def answer(self, rows: int = 1) -> Answer:
         """The answer of a search that is done; ``rows``: the samples that a value is over."""

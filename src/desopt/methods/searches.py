@@ -48,35 +48,33 @@ class Search:
 
     def __init__(self, task: Task, worker: int, layout: Layout, batches: Batches) -> None:
         self.round, self.x, self.worker, self.batches = task.round, task.x, worker, batches
-        self.evaluations = self.nans = 0
+        self.evaluations = self.nans = self.basis = 0
         self._layout = layout
         self._asked: list[Buffer] = []
-        self._points: list[FloatArray] = []
         self._spare: list[Buffer] = []  # memory for points, used again: new pages are slow
 
     def ask(self, p: int = 1) -> Sequence[FloatArray]:
         if p < 1:
             raise ValueError(f"ask for at least one point, got {p}")
-        if not self._asked:
-            self._asked = self._propose(p)
-            self._points = [view for _, view in self._asked]
-        return self._points
+        if len(self._asked) < p:
+            self._asked += self._propose(p)
+        return [view for _, view in self._asked[:p]]
 
     def tell(self, values: Sequence[float]) -> None:
-        asked = self._asked
-        if len(values) != len(asked):
-            raise ValueError(f"{len(asked)} points were asked for, got {len(values)} values")
-        self._asked, self._points = [], []
-        for value in values[: self._decide(asked, values)]:
+        count, asked = len(values), self._asked
+        if count > len(asked):
+            raise ValueError(f"{len(asked)} points were asked for, got {count} values")
+        self._asked = asked[count:]
+        for value in values[: self._decide(asked[:count], values)]:
             self.evaluations += 1
             self.nans += not isfinite(value)
 
     def _propose(self, p: int) -> list[Buffer]:
-        """Up to p points; none when the search is done."""
+        """More points, up to p with those asked for before; none when there are no more."""
         raise NotImplementedError
 
     def _decide(self, asked: list[Buffer], values: Sequence[float]) -> int:
-        """Continue with the values; the number of them that were used."""
+        """Continue with the values of these points; the number of them that were used."""
         raise NotImplementedError
 
     def _buffer(self) -> Buffer:
@@ -103,8 +101,9 @@ class OnePlusOne(Search):
 
     Asked for one point, a sparse step is written into v; rejected, it is undone by restoring the
     old values: O(l) whatever n is. Asked for p, it proposes the next p steps on the assumption
-    that all of them are rejected. Values after the first accepted one are discarded, and these
-    steps proposed again from the new v.
+    that all of them are rejected. Points after the first accepted one are discarded, and these
+    steps proposed again from the new v. ``basis`` counts the accepted steps: together with the
+    index it names a point.
     """
 
     def __init__(
@@ -123,6 +122,15 @@ class OnePlusOne(Search):
     @property
     def iterations(self) -> Sequence[int]:
         return range(self._k, self._k + max(1, len(self._asked)))
+
+    @property
+    def index(self) -> int:
+        return self._k + 1
+
+    @property
+    def needed(self) -> int:
+        # x and the first step, which starts from x whatever f(x) is; then one step after the other
+        return min(1 + (self._k < 0), self._count - self._k)
 
     @property
     def point(self) -> FloatArray:
@@ -163,11 +171,14 @@ class OnePlusOne(Search):
     def _propose(self, p: int) -> list[Buffer]:
         if self._accepted is None:
             self._start()
-        k, first = self._k, int(self._k < 0)
+        k, first, asked = self._k, int(self._k < 0), len(self._asked)
+        if self._undo is not None:  # v is the point under evaluation: nothing starts from it
+            return []
         if p == 1 and 0 <= k < self._count:
             return [self._here(self._step(0))]
-        trials = [self._v] if first else []
-        trials += [self._there(self._step(j)) for j in range(min(p, self._count - k) - first)]
+        trials = [self._v] if first and not asked else []
+        begin, end = max(0, asked - first), min(p, self._count - k) - first
+        trials += [self._there(self._step(j)) for j in range(begin, end)]
         return trials
 
     def _step(self, j: int) -> Step:
@@ -208,6 +219,7 @@ class OnePlusOne(Search):
             self._drawn.popleft()
             if -inf < value <= self._best:
                 self._best, self._accepted[k] = value, True
+                self.basis += 1
                 self._move(trial, asked)
                 return used
         if undo is not None:
@@ -216,9 +228,10 @@ class OnePlusOne(Search):
         return len(values)
 
     def _move(self, trial: Buffer, asked: list[Buffer]) -> None:
-        """v = trial; the memory of the others is free."""
+        """v = trial; the memory of the others is free, those not told included."""
+        others, self._asked = asked + self._asked, []
         if trial is not self._v:
-            self._spare += [self._v, *(b for b in asked if b is not trial and b is not self._v)]
+            self._spare += [self._v, *(b for b in others if b is not trial and b is not self._v)]
             self._v = trial
 
 
@@ -248,6 +261,14 @@ class TwoPoint(Search):
         first = len(self._told)
         return [i // 2 for i in range(first, first + max(1, len(self._asked)))]
 
+    @property
+    def index(self) -> int:
+        return len(self._told)
+
+    @property
+    def needed(self) -> int:
+        return self._end() - len(self._told)
+
     def finish(self, slopes: FloatArray, nans: int) -> None:
         """The outcome of all estimates; ``point`` is v already."""
         self._asked, self._slopes = [], slopes
@@ -264,10 +285,14 @@ class TwoPoint(Search):
         return self._answer(self._encode(self._slopes), rows, point)
 
     def _propose(self, p: int) -> list[Buffer]:
-        first, end = len(self._told), 2 * self.scale.size
-        if self.moving:
-            end = min(end, first - first % 2 + 2)
-        return [self._trial(*divmod(i, 2)) for i in range(first, min(first + p, end))]
+        first = len(self._told)
+        values = range(first + len(self._asked), min(first + p, self._end()))
+        return [self._trial(*divmod(i, 2)) for i in values]
+
+    def _end(self) -> int:
+        """The values that can be computed now: all of them, or up to the end of a pair."""
+        told, end = len(self._told), 2 * self.scale.size
+        return min(end, told - told % 2 + 2) if self.moving else end
 
     def _trial(self, k: int, below: int) -> Buffer:
         """p + mu u_k, or p - mu u_k."""
@@ -315,6 +340,14 @@ class Population(Search):
         first = len(self._values)
         return range(first, first + max(1, len(self._asked)))
 
+    @property
+    def index(self) -> int:
+        return len(self._values)
+
+    @property
+    def needed(self) -> int:
+        return self.members - len(self._values)
+
     def finish(self, values: FloatArray) -> None:
         """The values of all members."""
         self._asked, self._values, self.evaluations = [], values.tolist(), values.size
@@ -332,7 +365,8 @@ class Population(Search):
 
     def _propose(self, p: int) -> list[Buffer]:
         first = len(self._values)
-        return [self._trial(j) for j in range(first, min(first + p, self.members))]
+        members = range(first + len(self._asked), min(first + p, self.members))
+        return [self._trial(j) for j in members]
 
     def _trial(self, j: int) -> Buffer:
         trial = self._buffer()

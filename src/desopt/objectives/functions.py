@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from desopt.contract.errors import failure, user_code
+from desopt.contract.errors import Failed, failure, user_code
 from desopt.contract.types import FloatArray, LocalSearch
 from desopt.data import Batch, Shard
 from desopt.objectives.local import drive
@@ -87,6 +87,8 @@ class PythonFunction:
             x.flags.writeable = False
         try:  # a with statement would cost more than the call of a small function
             value = self._fun(x, *self._arguments)
+        except Failed:
+            raise
         except Exception as error:
             raise failure("fun", error) from error
         return value if type(value) is float else as_number(value)

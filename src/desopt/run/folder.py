@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -32,8 +32,11 @@ from desopt.data import load, train_test
 from desopt.objectives.scoring import LabelledRows
 from desopt.run import options
 from desopt.run.header import versions
-from desopt.run.history import Interrupted, Result
+from desopt.run.history import Interrupted
 from desopt.run.minimize import minimize
+
+if TYPE_CHECKING:
+    from desopt.run.result import Result
 
 SETTINGS, JOURNAL = "settings.json", "run.journal"
 

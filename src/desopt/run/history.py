@@ -1,4 +1,4 @@
-"""What a run reports: a row per round, and the result."""
+"""What a run reports: a row per round, and why it ended."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ import json
 import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import numpy as np
 
-from desopt.contract.codec import digest_of
 from desopt.contract.types import FloatArray
+
+if TYPE_CHECKING:
+    from desopt.run.result import Result  # loads scipy.optimize
 
 #: ``round``: rounds done. ``loss``: the full objective at this point, NaN if not evaluated.
 #: ``answers``: workers that answered in this round. All others are totals since the start of the
@@ -106,36 +107,6 @@ class End(NamedTuple):
 
     status: Status
     message: str
-
-
-@dataclass
-class Result:
-    """The result of ``minimize``, with SciPy's names.
-
-    ``fun`` is the full objective at ``x`` (NaN with ``eval_every=0``), ``nfev`` the number of
-    values of the local functions that were computed, ``nit`` the number of rounds. ``best_fun``
-    is the least value of the objective in the history and at x0, ``best_x`` the first point that
-    has it; without any evaluation they are NaN and ``x``.
-    """
-
-    x: FloatArray = field(repr=False)
-    fun: float
-    nfev: int
-    nit: int
-    success: bool
-    status: int
-    message: str
-    engine: str
-    initial_fun: float
-    nan_count: int
-    history: History = field(repr=False)
-    best_x: FloatArray = field(repr=False)
-    best_fun: float
-
-    @property
-    def digest(self) -> str:
-        """Digest of the bits of ``x``, to compare runs by; as ``desopt replay --digest``."""
-        return digest_of(self.x)
 
 
 class Interrupted(KeyboardInterrupt):

@@ -9,9 +9,10 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
-from desopt.engines.processes.watched import Watched, python
+from desopt.engines.processes.python import python
 from desopt.studies.cases import Case
 from desopt.system.parallel import THREAD_VARIABLES
+from desopt.system.watched import Watched
 
 _MAIN = "from desopt.studies.worker import main; main(*sys.argv[1:])"
 # The parallelism is over cases.

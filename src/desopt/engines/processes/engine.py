@@ -25,10 +25,11 @@ from desopt.engines.base import Job
 from desopt.engines.processes import messages
 from desopt.engines.processes.memory import anonymous_file, share, shared_floats
 from desopt.engines.processes.messages import Channel
-from desopt.engines.processes.watched import Watched, python, socket_pair
+from desopt.engines.processes.python import python
 from desopt.engines.serial import InMemory
 from desopt.system.parallel import cores, thread_limits
 from desopt.system.terminal import warn
+from desopt.system.watched import Watched, socket_pair
 
 _MAIN = "from desopt.engines.processes.child import main; main(*map(int, sys.argv[1:]))"
 #: Seconds for a process to import the package and unpack the job.

@@ -19,7 +19,7 @@ import cloudpickle
 import numpy as np
 
 from desopt.contract.types import FloatArray
-from desopt.engines.processes.watched import above_terminal
+from desopt.system.watched import above_terminal
 
 Array: TypeAlias = np.ndarray[Any, Any]
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from desopt.contract.types import Answer, FloatArray
-from desopt.run.history import End, History, Result, Row, Status
+from desopt.run.history import End, History, Row, Status
 from desopt.system.terminal import warn
+
+if TYPE_CHECKING:
+    from desopt.run.result import Result
 
 
 @dataclass
@@ -44,6 +47,8 @@ class Record:
 
     def result(self, end: End, engine: str, why: str) -> Result:
         """The result of a run that ended so; ``why`` says how its engine was chosen."""
+        from desopt.run.result import Result  # late: loads scipy.optimize
+
         last = self.history[-1] if self.history else {}
         nans = int(last.get("nans", 0))
         message = end.message

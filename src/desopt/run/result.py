@@ -1,0 +1,61 @@
+"""The result of a run, as SciPy's users know it.
+
+``scipy.optimize`` takes 0.1 s and 20 MB to load, so this module is imported when a result is made
+and not with the package.
+"""
+
+from __future__ import annotations
+
+import numbers
+from typing import Any
+
+from scipy.optimize import OptimizeResult
+
+from desopt.contract.codec import digest_of
+from desopt.contract.types import FloatArray
+from desopt.run.history import History
+
+
+class Result(OptimizeResult):  # type: ignore[misc]  # SciPy has no types
+    """The result of ``minimize``: a ``scipy.optimize.OptimizeResult`` with further fields.
+
+    ``fun`` is the full objective at ``x`` (NaN with ``eval_every=0``), ``nfev`` the number of
+    values of the local functions that were computed, ``nit`` the number of rounds. ``best_fun``
+    is the least value of the objective in the history and at x0, ``best_x`` the first point that
+    has it; without any evaluation they are NaN and ``x``.
+
+    Fields are attributes and keys: ``result.x`` is ``result["x"]``. Names of dict's methods are
+    no fields.
+    """
+
+    x: FloatArray
+    fun: float
+    nfev: int
+    nit: int
+    success: bool
+    status: int
+    message: str
+    engine: str
+    initial_fun: float
+    nan_count: int
+    history: History
+    best_x: FloatArray
+    best_fun: float
+
+    @property
+    def digest(self) -> str:
+        """Digest of the bits of ``x``, to compare runs by; as ``desopt replay --digest``."""
+        return digest_of(self.x)
+
+    def __repr__(self) -> str:
+        """SciPy's table of ``x``, shortened, and of all fields that are a number or a text."""
+        shown = {name: value for name, value in self.items() if name == "x" or _is_short(value)}
+        return repr(OptimizeResult(shown))
+
+    def __dir__(self) -> list[str]:
+        """The fields, and what is computed from them."""
+        return [*self, *(name for name in vars(Result) if not name.startswith("_"))]
+
+
+def _is_short(value: Any) -> bool:
+    return value is None or isinstance(value, str | numbers.Number)
