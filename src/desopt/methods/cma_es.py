@@ -20,8 +20,8 @@ beta                       damping of D: max(1, 2 sqrt(tr (A A^T)^-1 / n) - 1)
 =========  ==============  ===================================================================
 
 A takes n (n + 1) / 2 numbers and O(n^3) operations per round. With more than ``correlations``
-variables it is left out, and the method is a sep-CMA-ES. A worker's answer is that of ``es_csa``: lambda sums, +inf
-where a member has no finite value; such a member has no weight.
+variables it is left out, and the method is a sep-CMA-ES. A worker's answer is that of ``es_csa``:
+lambda sums, +inf where a member has no finite value; such a member has no weight.
 """
 
 from __future__ import annotations
