@@ -350,7 +350,7 @@ def cma_es(loss: Loss, shards: Sequence[Shard], x0: Vector, run: Settings) -> tu
             continue
         z_w = sum(w[i] * z[j] for i, j in enumerate(best[:mu]))
         p_s = (1 - c_s) * p_s + math.sqrt(c_s * (2 - c_s) * mu_eff) * z_w
-        length = np.linalg.norm(p_s) / chi_n
+        length = float(np.linalg.norm(p_s)) / chi_n
         moves = length < (1.4 + 2 / (n + 1)) * math.sqrt(1 - (1 - c_s) ** (2 * (t + 1)))
         x = x + sigma * D * np.dot(A, z_w)
         sigma = sigma * math.exp(min(1.0, c_s / d_s * (length - 1)))

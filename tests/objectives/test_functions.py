@@ -18,7 +18,8 @@ X = np.arange(40.0).reshape(20, 2)
 
 def task_of(name: str) -> Task:
     algorithm = make(name)
-    return replace(algorithm.plan(algorithm.init(np.ones(2))), round=1)
+    task: Task = algorithm.plan(algorithm.init(np.ones(2)))
+    return replace(task, round=1)
 
 
 @pytest.mark.parametrize("name", METHODS)
