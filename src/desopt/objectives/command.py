@@ -151,7 +151,7 @@ class Command:
         return f"Command({list(self.command)!r})"
 
     def __getstate__(self) -> dict[str, Any]:
-        own = ("_idle", "_owner", "_finalizer", "_found")
+        own = ("_idle", "_finalizer", "_found")
         return {name: value for name, value in self.__dict__.items() if name not in own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -160,7 +160,6 @@ class Command:
 
     def _start_afresh(self) -> None:
         self._idle: list[Launcher] = []
-        self._owner = os.getpid()
         self._found: str | None = None
         self._finalizer = weakref.finalize(self, _close_all, self._idle)
 
@@ -280,9 +279,6 @@ class Command:
     @contextmanager
     def _launcher(self) -> Iterator[Launcher]:
         """A launcher that nobody else uses now: threads may call us at once."""
-        if self._owner != os.getpid():  # after a fork, those there are the parent's
-            self._finalizer.detach()
-            self._start_afresh()
         try:
             launcher = self._idle.pop()
         except IndexError:

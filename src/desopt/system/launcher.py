@@ -58,6 +58,9 @@ class Launcher:
 
     @property
     def alive(self) -> bool:
+        """Whether it can run a program; not in a fork of the process that it belongs to."""
+        if os.getpid() != self._owner:
+            return False
         return self._control.fileno() >= 0 and self._popen.poll() is None
 
     def run(
