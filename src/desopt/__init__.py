@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from desopt.run.minimize import minimize
     from desopt.run.replay import replay
     from desopt.run.result import Result
+    from desopt.run.scipy_method import scipy_method
 
 #: The module of each name, imported when the name is first used.
 _HOME = {
@@ -49,6 +50,7 @@ _HOME = {
     "minimize": "desopt.run.minimize",
     "register": "desopt.plugins",
     "replay": "desopt.run.replay",
+    "scipy_method": "desopt.run.scipy_method",
 }
 _MODULES = {
     "data": "desopt.data",
@@ -97,6 +99,7 @@ __all__ = [
     "register",
     "replay",
     "samplers",
+    "scipy_method",
     "streams",
     "testing",
     "theory",

@@ -194,7 +194,8 @@ def test_steps_are_proposed_again_after_an_accepted_one() -> None:
 def test_values_one_by_one_and_points_ahead(name: str, sampler: Sampler | None, seed: int) -> None:
     """Any number asked for, any part of them told: index and basis name the same points."""
     algorithm = make(name, sampler, iterations=20, population=13)
-    random, seen = np.random.default_rng(seed), {}
+    random = np.random.default_rng(seed)
+    seen: dict[tuple[int, int], bytes] = {}
 
     def value(x: Floats, _: int) -> float:
         return math.sin(1e3 * float(np.abs(x).sum()))

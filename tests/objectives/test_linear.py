@@ -232,11 +232,19 @@ class Corner:
     round, batches = 0, Batches.ALL
 
     def __init__(self, x: Floats) -> None:
-        self.x, self.values = x, list[float]()
+        self.x, self.basis, self.values = x, 0, list[float]()
 
     @property
     def iterations(self) -> Sequence[int]:
         return [len(self.values) - 1]
+
+    @property
+    def index(self) -> int:
+        return len(self.values)
+
+    @property
+    def needed(self) -> int:
+        return 1 + self.x.size - len(self.values)
 
     def ask(self, p: int = 1) -> Sequence[Floats]:
         corners = np.vstack([self.x, self.x + np.eye(self.x.size)])

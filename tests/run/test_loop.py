@@ -131,11 +131,11 @@ def test_an_observer_ends_the_run_and_the_last_row_is_evaluated() -> None:
 
 
 def test_the_limit_reaches_engine_and_task() -> None:
-    """18 values, 10 for a round of two workers: 4 each in the second one, then too few."""
+    """18 values, 10 for a round of two workers: 8 in the second one, then too few."""
     engine = Watched()
     record, end, _ = run(engine, budget=18)
-    assert ("begin", 1, 4) in engine.calls
-    assert ("round", 1, 4) in engine.calls
+    assert ("begin", 1, 8) in engine.calls
+    assert ("round", 1, 8) in engine.calls
     assert ("begin", 2, 0) in engine.calls
     assert record.history["evaluations"].tolist() == [10, 18]
     assert end.status == Status.EVALUATIONS

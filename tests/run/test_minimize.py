@@ -477,7 +477,7 @@ def slow(x: Floats) -> float:
         ({"rounds": 4}, Status.ROUNDS, 4, "4 rounds done"),
         ({"max_evaluations": 21}, Status.EVALUATIONS, 2,
          "max_evaluations 21 spent but for 1, too few for a round of 2 workers"),
-        ({"max_evaluations": 25}, Status.EVALUATIONS, 3, "max_evaluations 25 spent but for 1, "),
+        ({"max_evaluations": 25}, Status.EVALUATIONS, 3, "max_evaluations 25 spent ("),
         ({"max_evaluations": 20, "eval_every": 7}, Status.EVALUATIONS, 2, "max_evaluations 20"),
         ({"max_seconds": 0.05, "fun": slow}, Status.SECONDS, None, "max_seconds 0.05 spent"),
         ({"target": 2.0}, Status.TARGET, None, "target 2 reached: "),

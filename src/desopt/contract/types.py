@@ -38,9 +38,10 @@ Step: TypeAlias = tuple[IndexArray | None, FloatArray]
 class Task:
     """What every worker needs to know of one round: its number, x_t, and a few scalars.
 
-    ``limit`` is the most values that a worker may compute, where the run's budget leaves fewer
-    than the method would use (else None). In the answer, unused values look like rejected steps,
-    so that merges and replays need not know of a limit.
+    ``limit`` is the most values that the round may compute, where the run's budget leaves fewer
+    than the method would use (else None); that of ``Algorithm.work`` is one worker's share. In the
+    answer, unused values look like rejected steps, so that merges and replays need not know of a
+    limit.
     """
 
     round: int

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import Any, Protocol
 
 from desopt.contract.codec import digest_of
 from desopt.contract.errors import ObjectiveError
 from desopt.contract.participation import participants
-from desopt.contract.types import Algorithm, Answer, FloatArray, Objective, Task
+from desopt.contract.types import (
+    Algorithm,
+    Answer,
+    Batches,
+    FloatArray,
+    LocalSearch,
+    Objective,
+    Task,
+)
 from desopt.data import Shard
 from desopt.data.checks import refuse_width
 from desopt.objectives import WorkerData
@@ -62,10 +70,36 @@ class Job:
         """The workers that take part in a round, in order."""
         return participants(self.seed, round, self.workers, self.participation)
 
+    def share(self, task: Task, worker: int) -> Task:
+        """The task with the worker's share of the values that are left for the round."""
+        if task.limit is None:
+            return task
+        asked = self.asked(task.round)
+        each, rest = divmod(task.limit, len(asked))
+        if self.algorithm.cost.whole:  # all must evaluate the same points
+            rest = 0
+        return replace(task, limit=each + (list(asked).index(worker) < rest))
+
+    def search(self, task: Task, worker: int) -> LocalSearch:
+        """One worker's round as a search, for drivers that evaluate single points."""
+        search: LocalSearch = self.algorithm.search(self.share(task, worker), worker)  # type: ignore[attr-defined]
+        return search
+
+    def value(
+        self, x: FloatArray, round: int, worker: int, batches: Batches, iteration: int
+    ) -> tuple[float, int]:
+        """One value of one worker's function, and the samples that it is the mean over."""
+        try:
+            f = self._local(worker).function(x, round, batches)
+            return f.value(x, iteration), f.rows
+        except ObjectiveError as error:
+            error.worker, error.round = worker, round
+            raise
+
     def work(self, task: Task, worker: int) -> Answer:
         """One worker's side of a round."""
         try:
-            answer = self.algorithm.work(task, self._local(worker), worker)
+            answer = self.algorithm.work(self.share(task, worker), self._local(worker), worker)
         except ObjectiveError as error:
             error.worker, error.round = worker, task.round
             raise

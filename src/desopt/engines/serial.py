@@ -7,6 +7,7 @@ from typing import Any
 
 from desopt.contract.types import Answer, Task
 from desopt.engines.base import Job
+from desopt.engines.trials import Outcome, Trial, outcome_of
 from desopt.protocol.server import Traffic
 
 
@@ -30,6 +31,18 @@ class Serial(InMemory):
     """The reference: every other engine must give the same bits."""
 
     name = "serial"
+    slots = 1
+
+    def start(self, job: Job) -> None:
+        super().start(job)
+        self._submitted: list[Trial] = []
+
+    def submit(self, trial: Trial) -> None:
+        self._submitted.append(trial)
+
+    def completed(self) -> list[tuple[Trial, Outcome]]:
+        trials, self._submitted = self._submitted, []
+        return [(trial, outcome_of(self._job, trial)) for trial in trials]
 
     def round(self, task: Task) -> Iterator[Answer]:
         self._traffic.count(self._state)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import numbers
 import threading
 from collections.abc import Callable, Sequence
@@ -89,7 +88,7 @@ class PythonFunction:
         try:  # a with statement would cost more than the call of a small function
             value = self._fun(x, *self._arguments)
         except Failed:
-            return math.nan
+            raise
         except Exception as error:
             raise failure("fun", error) from error
         return value if type(value) is float else as_number(value)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import nan
 
-from desopt.contract.errors import ObjectiveError
+from desopt.contract.errors import Failed, ObjectiveError
 from desopt.contract.streams import Purpose, Stream
 from desopt.contract.types import (
     Answer,
@@ -26,7 +27,11 @@ def drive(search: LocalSearch, value: Callable[[FloatArray, int], float]) -> Non
     fresh = search.batches is Batches.ITERATION
     try:
         while points := search.ask():
-            search.tell([value(points[0], search.iterations[0] if fresh else 0)])
+            try:
+                found = value(points[0], search.iterations[0] if fresh else 0)
+            except Failed:
+                found = nan
+            search.tell([found])
     except ObjectiveError as error:
         k = search.iterations[0]
         error.iteration = k if k >= 0 else None
@@ -64,4 +69,7 @@ class WorkerData:
         """
         stream = Stream(self.seed, 0, self.worker, 0, Purpose.EVALUATION)
         f = self.objective.bind(Batch(self.shard, self.batch_size, stream, Batches.ALL), x)
-        return f.value(x) * f.rows, f.rows
+        try:
+            return f.value(x) * f.rows, f.rows
+        except Failed:
+            return nan, f.rows

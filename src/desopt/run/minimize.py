@@ -22,9 +22,10 @@ from desopt.run.choice import choose
 from desopt.run.history import End, Interrupted, Status
 from desopt.run.loop import loop
 from desopt.run.observers import Observer, Record
+from desopt.run.observers.callbacks import Callback, Callbacks
 from desopt.run.observers.evaluation import Evaluation
 from desopt.run.observers.journal import JournalWriter
-from desopt.run.observers.progress import Callback, Callbacks, ProgressBar
+from desopt.run.observers.progress import ProgressBar
 from desopt.run.stopping import RULES, Stopping
 
 if TYPE_CHECKING:
@@ -93,8 +94,9 @@ def minimize(
         A file from which the same call resumes; rounds between states in it (0: none).
     eval_every, callbacks, progress
         Rounds between evaluations of f over the data of all workers (None: up to 100 evaluations,
-        as long as they take little of the time; 0: never). Functions of a round's row; True ends
-        the run. Whether to show a bar (None: on a terminal).
+        as long as they take little of the time; 0: never). Functions of a round's row, or of
+        SciPy's ``intermediate_result``; True or StopIteration ends the run. Whether to show a bar
+        (None: on a terminal).
     max_evaluations, max_seconds, target, patience
         Budgets, never exceeded in function values; a value of f, or rounds without improvement.
 
@@ -159,7 +161,10 @@ def _run(
     by_loss = settings.target is not None or settings.patience is not None
     evaluation = Evaluation(engine, evaluated, rounds, settings.eval_every, by_loss)
     stopping = Stopping(job, rounds, evaluation, **rules)
-    bar = ProgressBar(job.algorithm.name, rounds, settings.progress)
+    bar = ProgressBar(
+        job.algorithm.name, rounds, settings.progress, max_evaluations=settings.max_evaluations,
+        max_seconds=settings.max_seconds,
+    )  # fmt: skip
     with ExitStack() as stack:
         record, journals = Record(job.algorithm.init(x0)), []
         if settings.journal is not None:

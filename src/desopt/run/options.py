@@ -204,7 +204,7 @@ OPTIONS: tuple[Option, ...] = (
          "Rounds between evaluations of the full objective; 0: never. Default: up to 100 times.",
          _FROM_ZERO, defaults={"federation": 1}),
 
-    _python("callbacks", (), "Called with each round's row; True ends the run."),
+    _python("callbacks", (), "Called with each round's row; True or StopIteration ends the run."),
     _python("journal", None, "File that makes the run resumable."),
     _python("snapshot_every", 0, "Rounds between states in the journal; 0: none.", _FROM_ZERO),
     _python("progress", None, "Whether to show a progress bar; None: on a terminal."),

@@ -59,22 +59,22 @@ class Stopping:
         pass
 
     def limit(self, round: int, spent: int) -> int | None:
-        """The values that each worker may compute in the round after ``round`` rounds.
+        """The values that the round after ``round`` rounds may compute.
 
         None: as many as the method takes; 0: too few are left for a round.
         """
         if self._max_evaluations is None or self._cost is None or round >= self._rounds:
             return None
-        each = max(0, self._max_evaluations - spent) // self._workers
-        if each >= self._cost.most:
+        left = self._max_evaluations - self._evaluation.values - spent
+        if left >= self._cost.most * self._workers:
             return None
-        return each if each >= self._cost.least else 0
+        return left if left >= self._cost.least * self._workers else 0
 
     def _out_of_values(self, last: dict[str, Any]) -> End | None:
         spent = int(last.get("evaluations", 0))
         if self.limit(int(last.get("round", 0)), spent) != 0:
             return None
-        left = (self._max_evaluations or 0) - spent
+        left = (self._max_evaluations or 0) - self._evaluation.values - spent
         who = f"{self._workers} worker{'s' * (self._workers > 1)}"
         rest = f" but for {left}, too few for a round of {who}" if left > 0 else ""
         return End(Status.EVALUATIONS, f"max_evaluations {self._max_evaluations} spent{rest}")

@@ -22,7 +22,9 @@ class Evaluation:
     ``workers``: those whose data make up f; without data all have the same function.
     ``every``: rounds between evaluations; 0: never; None: up to 100 times, while that takes
     little of the time. With ``by_rounds`` the clock does not count: rules that end the run
-    depend on the values, and the result must not depend on the clock.
+    depend on the values, and the result must not depend on the clock. ``paid``: the values are
+    taken from a budget of calls of the user's function; by default there are two then, f(x0) and
+    f at the end.
     """
 
     def __init__(
@@ -32,15 +34,25 @@ class Evaluation:
         rounds: int,
         every: int | None,
         by_rounds: bool,
+        paid: bool = False,
     ) -> None:
         self._engine, self._workers, self._rounds = engine, workers, rounds
         self._every = max(1, rounds // 100) if every is None else every
         self._by_rounds = by_rounds or every is not None
+        self._only_ends = paid and not self._by_rounds
+        self._paid, self.count = paid, 0  # evaluations so far
         self._spent = self._each = 0.0  # seconds: of all evaluations, of the last one
         self._seconds = 0.0  # of the search before this call
         self._last: Row | None = None
 
+    @property
+    def values(self) -> int:
+        """Values of the budget that evaluations take, the one after the last round included."""
+        return self.count + 1 if self._paid and self._every else 0
+
     def begin(self, record: Record) -> None:
+        losses = [record.initial, *(row["loss"] for row in record.history)]
+        self.count = sum(not math.isnan(loss) for loss in losses)
         if record.history:
             self._last = record.history[-1]
             self._seconds = self._last["seconds"]
@@ -65,7 +77,7 @@ class Evaluation:
     def _due(self, row: Row) -> bool:
         if row["round"] == self._rounds:
             return True
-        if not self._every or row["round"] % self._every:
+        if not self._every or self._only_ends or row["round"] % self._every:
             return False
         allowed = FREE_SECONDS + SHARE_OF_SEARCH * (row["seconds"] - self._seconds)
         return self._by_rounds or self._spent + self._each <= allowed
@@ -76,4 +88,5 @@ class Evaluation:
         totals = self._engine.evaluate(self._workers)
         self._each = time.perf_counter() - began
         self._spent += self._each
+        self.count += 1
         return sum(total for total, _ in totals) / sum(rows for _, rows in totals)
