@@ -24,8 +24,10 @@ class Evaluation(NamedTuple):
     seconds: float = 0.05
     worker: int = 0
     round: int = 0
+    rows: int = 1
     failed: bool = False
-    reason: str | None = None
+    reason: str = ""
+    objective: bool = False
 
 
 @pytest.fixture(autouse=True)
@@ -88,6 +90,19 @@ def test_single_values_and_failures() -> None:
     assert list(shown["failed (2)"].get_xdata()) == [3, 5]
 
 
+def test_rounds_are_placed_among_the_values() -> None:
+    """Also with values ahead, and with those of the objective."""
+    result = logged([9.0] * 10)
+    rounds = [(0, True), (0, False), (0, False), (0, False), (1, False), (2, True), (2, False),
+              (3, False), (4, True), (4, False)]  # fmt: skip
+    result.evaluations = [
+        record._replace(round=round, objective=objective)
+        for record, (round, objective) in zip(result.evaluations, rounds, strict=True)
+    ]
+    shown = lines(result.plot().axes[0])["objective after a round"]
+    assert list(shown.get_xdata()) == [1, 6, 9]  # after rounds 0, 2 and 4
+
+
 def test_failures_of_rounds() -> None:
     with pytest.warns(RuntimeWarning, match="NaN"):
         result = run(lambda x: float(x @ x) if x[0] < 2.1 else math.nan)
@@ -102,8 +117,12 @@ def test_failures_of_rounds() -> None:
 def test_values_on_minibatches_have_no_best() -> None:
     rows = np.random.default_rng(0).standard_normal((40, 3))
     result = run(lambda x, batch: float(np.square(batch - x).mean()), rows)
-    result.evaluations = records([3.0, 2.0])
-    shown = lines(result.plot().axes[0])
+    searched = [record._replace(rows=5) for record in records([3.0, 2.0])]
+    whole = searched[0]._replace(value=90.0, rows=40, objective=True)  # a sum
+    result.evaluations = [whole, *searched, whole]
+    (axes,) = result.plot().axes  # no ranks of points either
+    shown = lines(axes)
+    assert list(shown["values on minibatches"].get_ydata()) == [3.0, 2.0]
     assert "values on minibatches" in shown
     assert "best so far" not in shown
 

@@ -33,11 +33,11 @@ import numpy as np
 from desopt.contract import streams
 from desopt.contract.payload import Cost, Layout
 from desopt.contract.streams import SERVER
-from desopt.contract.types import Answer, BoolArray, FloatArray, IndexArray, Task
+from desopt.contract.types import Answer, FloatArray, IndexArray, Task
 from desopt.kernels.portable import exp, log
 from desopt.kernels.steps import sum_of_squares, weighted_normals
 from desopt.methods.base import BaseAlgorithm, ProblemSize, directions, unmoved
-from desopt.methods.searches import Population, affordable
+from desopt.methods.searches import Population, affordable, ranking
 
 
 @dataclass(frozen=True)
@@ -90,11 +90,11 @@ class ESCSA(BaseAlgorithm):
         if count == 0:
             return unmoved(state)
         weights = self.weights()
-        best, ranked = self._ranking(sums, weights.size)
-        if not ranked.any():
+        best = ranking(sums, self.population)[: weights.size]
+        if best.size == 0:
             return unmoved(state)
         # z_w = sum_i w_i z_(i); a member without a value is no step
-        z = self._mean_step(state, np.where(ranked, weights, 0.0), best)
+        z = self._mean_step(state, weights[: best.size], best)
 
         mu_eff = 1.0 / sum_of_squares(weights)
         c = (mu_eff + 2.0) / (n + mu_eff + 5.0)
@@ -105,17 +105,6 @@ class ESCSA(BaseAlgorithm):
         with np.errstate(over="ignore"):
             x = self.kept(state.x + state.sigma * z, state.x)
         return CSAState(state.round + 1, x, sigma if sigma < math.inf else state.sigma, path)
-
-    def _ranking(self, sums: FloatArray, count: int) -> tuple[IndexArray, BoolArray]:
-        """The best members, and which of them have a rank: by value, or (violation, value)."""
-        values = sums[-self.population :]
-        values[~np.isfinite(values)] = np.inf
-        first = values  # what decides first
-        if self.constrained:
-            first = sums[: self.population]
-            first[~(first > 0.0) & ~((first == 0.0) & np.isfinite(values))] = np.inf
-        best = np.lexsort((values, first))[:count]
-        return best, np.isfinite(first[best])
 
     def _mean_step(self, state: CSAState, weights: FloatArray, best: IndexArray) -> FloatArray:
         """sum_i w_i z_(i), z_(i) as it was evaluated: projected onto the box."""

@@ -5,7 +5,7 @@ search          points                          answer                methods
 ==============  ==============================  ====================  ==========================
 OnePlusOne      x, then v + alpha_k u_k         K accept bits         es, des, des-mg, des-mr
 TwoPoint        v + mu u_k and v - mu u_k       K' slopes g_k         fed-zo-*, zo-signsgd
-Population      x + sigma z_j                   lambda sums           es-csa
+Population      x + sigma z_j                   lambda sums           es-csa, cma-es
 ==============  ==============================  ====================  ==========================
 
 In a box, points and moves are projected onto it. Where there are constraints, points are ordered
@@ -45,6 +45,21 @@ def affordable(count: int, limit: int | None, *, each: int = 1, first: int = 0) 
     An iteration costs ``each`` values, the start of the search ``first``.
     """
     return count if limit is None else max(1, min(count, (limit - first) // each))
+
+
+def ranking(sums: FloatArray, members: int) -> IndexArray:
+    """The members of a population that have a value or a finite violation, best first.
+
+    ``sums`` are those of the answers of all workers; violations come first, if there are any.
+    """
+    values, violations = sums[-members:], sums[:-members]
+    known = np.isfinite(values)
+    order = np.argsort(values, kind="stable")
+    if violations.size:
+        known = np.isfinite(violations) & ((violations > 0.0) | ((violations == 0.0) & known))
+        order = np.lexsort((np.where(violations > 0.0, 0.0, values), violations))
+    best: IndexArray = order[known[order]]
+    return best
 
 
 class Search:
@@ -348,16 +363,18 @@ class TwoPoint(Search):
 class Population(Search):
     """The values at x + sigma z_j for j < members; the answer has lambda sums over the data.
 
-    A member without a finite value, or beyond ``members``, has the sum +inf: it ranks last. With
-    constraints there are 2 lambda numbers: the violations, +inf for such a member, and the sums.
+    ``shape`` changes z_j ~ N(0, I), in place, to a step of another distribution. A member without
+    a finite value, or beyond ``members``, has the sum +inf: it ranks last. With constraints there
+    are 2 lambda numbers: the violations, +inf for such a member, and the sums.
     """
 
     def __init__(
         self, task: Task, worker: int, stream: Stream, sigma: float, *, members: int,
-        layout: Layout, box: Box | None = None, constrained: bool = False,
+        layout: Layout, shape: Callable[[FloatArray], None] | None = None, box: Box | None = None,
+        constrained: bool = False,
     ) -> None:  # fmt: skip
         super().__init__(task, worker, layout, Batches.ALL, box)
-        self.stream, self.sigma, self.members = stream, sigma, members
+        self.stream, self.sigma, self.members, self.shape = stream, sigma, members, shape
         self._constrained = constrained
         self._values: list[float] = []
         self._violations: list[float] = []
@@ -404,6 +421,8 @@ class Population(Search):
     def _trial(self, j: int) -> Buffer:
         trial = self._buffer()
         streams.normals(self.stream.at(j), self.x.size, out=trial[0])
+        if self.shape is not None:
+            self.shape(trial[0])
         np.multiply(trial[0], self.sigma, out=trial[0])
         np.add(self.x, trial[0], out=trial[0])
         if self.box is not None:

@@ -189,7 +189,8 @@ class LinearFunction:
         return True
 
     def _population(self, search: Population) -> bool:
-        if self._batch.fresh or search.evaluations or search.box is not None:
+        plain = search.shape is None and search.box is None
+        if self._batch.fresh or search.evaluations or not plain:
             return False
         values, x = np.empty(search.members), as_plain(search.x)
         values_around(*self._data(x), x, search.sigma, *self._loss, values, *search.stream.key())

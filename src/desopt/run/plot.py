@@ -26,21 +26,25 @@ _WIDE, _NARROW = (11.0, 4.4), (6.4, 4.4)  # inches
 _DECADES = 100.0  # ratio of values from which on an axis is logarithmic
 
 
-class Evaluations(NamedTuple):
-    """Single values in the order in which they came; NaN where they failed."""
+class Values(NamedTuple):
+    """Single values in the order in which they were computed; NaN where they failed."""
 
     values: FloatArray
-    points: FloatArray  # a row each; no columns if they are unknown
+    rounds: FloatArray  # done when the value's own round was
+    points: FloatArray  # a row each; no columns if they are not drawn
+    compare: bool  # whether all are of the same function, and not of different minibatches
 
     @classmethod
-    def of(cls, records: Sequence[Any]) -> Evaluations:
-        """From records with ``x`` (which may be None), ``value`` and ``failed``."""
-        values = [np.nan if each.failed else float(each.value) for each in records]
-        points: Any = [each.x for each in records]
-        if not points or any(x is None for x in points):
-            points = np.empty((len(values), 0))
-        found = np.array(values, np.float64)
-        return cls(np.where(np.isfinite(found), found, np.nan), np.array(points, np.float64))
+    def of(cls, records: Sequence[Any]) -> Values:
+        """From those of ``result.evaluations``."""
+        compare = all(each.rows <= 1 for each in records if not each.objective)
+        kept = [each for each in records if compare or not each.objective]
+        values = np.array([np.nan if each.failed else each.value for each in kept], np.float64)
+        rounds = np.array([each.round + (not each.objective) for each in kept], np.float64)
+        points = np.empty((len(kept), 0))
+        if compare and kept and kept[0].x is not None and kept[0].x.size <= MOST_VARIABLES:
+            points = np.array([each.x for each in kept], np.float64)
+        return cls(np.where(np.isfinite(values), values, np.nan), rounds, points, compare)
 
 
 def plot(result: Result, path: str | os.PathLike[str] | None = None) -> Figure:
@@ -49,17 +53,16 @@ def plot(result: Result, path: str | os.PathLike[str] | None = None) -> Figure:
     Without a path, the figure belongs to ``matplotlib.pyplot``, whose ``show()`` shows it.
     """
     require_matplotlib(NEEDS)
-    evaluations = Evaluations.of(getattr(result, "evaluations", None) or ())
-    drawn = 1 <= evaluations.points.shape[1] <= MOST_VARIABLES
-    drawn = drawn and bool(np.isfinite(evaluations.values).any())
-    if not evaluations.values.size and not result.history.evaluated():
+    known = Values.of(getattr(result, "evaluations", ()))
+    two = known.points.shape[1] > 0 and bool(np.isfinite(known.values).any())
+    if not known.values.size and not result.history.evaluated():
         raise ValueError("nothing to draw: no value is known; run with eval_every=1")
     with for_screen():
-        figure = _figure(_WIDE if drawn else _NARROW, shown=path is None)
-        panels = figure.subplots(1, 2 if drawn else 1, squeeze=False)[0]
-        _convergence(panels[0], result, evaluations)
-        if drawn:
-            _points(panels[1], evaluations)
+        figure = _figure(_WIDE if two else _NARROW, shown=path is None)
+        panels = figure.subplots(1, 1 + two, squeeze=False)[0]
+        _convergence(panels[0], result, known)
+        if two:
+            _points(panels[1], known)
         if path is not None:
             figure.savefig(path)
     return figure
@@ -75,18 +78,19 @@ def _figure(size: tuple[float, float], *, shown: bool) -> Figure:
     return Figure(figsize=size, layout="constrained")
 
 
-def _convergence(axes: Axes, result: Result, evaluations: Evaluations) -> None:
+def _convergence(axes: Axes, result: Result, single: Values) -> None:
     """Values, their least so far, the objective after rounds, and failures, by evaluations."""
-    values, history = evaluations.values, result.history
+    values, history = single.values, result.history
     counts = np.array([0, *(row["evaluations"] for row in history)], np.float64)
     losses = np.array([result.initial_fun, *(row["loss"] for row in history)], np.float64)
     known = np.isfinite(losses)
-    whole = not history or history[-1]["samples"] == history[-1]["evaluations"]
     if values.size:
+        # Values ahead and those of the objective itself are not in the history's counts.
+        rounds = np.sort(single.rounds)
+        counts = np.searchsorted(rounds, np.arange(counts.size), "right").astype(np.float64)
         at = np.arange(1, values.size + 1)
-        label = "single values" if whole else "values on minibatches"
-        _dots(axes, at, values, label)
-        if whole:  # values on different rows of the data do not compare
+        _dots(axes, at, values, "single values" if single.compare else "values on minibatches")
+        if single.compare:
             best = np.fmin.accumulate(values)
             axes.step(at, best, where="post", color=BLUE, label="best so far", zorder=3)
     if known.any():
@@ -104,13 +108,9 @@ def _convergence(axes: Axes, result: Result, evaluations: Evaluations) -> None:
         axes.yaxis.set_major_formatter("{x:,g}")
     if axes.get_legend_handles_labels()[0]:
         axes.legend(
-            loc="lower left",
-            bbox_to_anchor=(0.0, 1.0),
-            ncols=2,
-            frameon=False,
-            fontsize=9,
+            loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2, frameon=False, fontsize=9,
             markerscale=1.3,
-        )
+        )  # fmt: skip
 
 
 def _dots(axes: Axes, at: Any, values: FloatArray, label: str) -> None:
@@ -153,11 +153,11 @@ def _value_scale(axes: Axes, values: FloatArray) -> None:
         axes.set_yscale("symlog", linthresh=10.0 ** np.ceil(np.log10(near)))
 
 
-def _points(axes: Axes, evaluations: Evaluations) -> None:
+def _points(axes: Axes, known: Values) -> None:
     """Where the points were: by value, on a map, or from variable to variable."""
-    draw = {1: _slice, 2: _map}.get(evaluations.points.shape[1], _parallel_coordinates)
-    chosen = _chosen(evaluations.values)
-    points, values = evaluations.points[chosen], evaluations.values[chosen]
+    draw = {1: _slice, 2: _map}.get(known.points.shape[1], _parallel_coordinates)
+    chosen = _chosen(known.values)
+    points, values = known.points[chosen], known.values[chosen]
     draw(axes, points, values)
     axes.set_title(f"points; the best, {values[-1]:.4g}, in orange", fontsize=10)
 
