@@ -351,7 +351,7 @@ def cma_es(loss: Loss, shards: Sequence[Shard], x0: Vector, run: Settings) -> tu
         A = np.linalg.cholesky(C) if n <= 256 else np.float64(1.0)
         z = [normals(Stream(run.seed, t, SERVER, j, Purpose.NORMAL), n) for j in range(size)]
         y = [np.dot(A, u) for u in z]
-        if np.any(np.isfinite([run.lower, run.upper])):
+        if np.any(np.isfinite(run.lower)):
             y = [(run.inside(x + sigma * D * v) - x) / (sigma * D) for v in y]
             z = [np.linalg.solve(A, v) if A.size > 1 else v for v in y]
         points = [x + sigma * D * v for v in y[: run.spent(t, size)]]
