@@ -88,7 +88,7 @@ class Job:
     def prepare(self, x: FloatArray, round: int, worker: int) -> None:
         """Load the worker's data and call ``setup``, unless that has been done here."""
         try:
-            self._local(worker).function(x, round)
+            self._local(worker).prepare(x, round)
         except ObjectiveError as error:
             error.worker, error.round = worker, round
             raise
