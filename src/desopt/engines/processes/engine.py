@@ -170,7 +170,8 @@ class Processes(InMemory):
             self.repeated += 1
             return []
         else:
-            reason = f"its process {lost.reason} in {self.attempts} attempts"
+            tries = f" in {self.attempts} attempts" if self.attempts > 1 else ""
+            reason = f"its process {lost.reason}{tries}"
         return [(request.about, Outcome(math.nan, failed=reason))]
 
     def _tried_again(self, request: Request, lost: Lost, what: str) -> bool:

@@ -54,12 +54,14 @@ class Ray:
         jobs: int | None = None,
         timeout: float | None = None,
         attempts: int = 3,
+        evaluation_timeout: float | None = None,
         **options: Any,
     ) -> None:
         self.address = address
         self.jobs = jobs
         self.timeout = timeout
         self.attempts = attempts
+        self.evaluation_timeout = evaluation_timeout
         self.repeated = 0
         self._options = options
         self._connected = False
