@@ -88,6 +88,14 @@ class Job:
         search: LocalSearch = self.algorithm.search(self.share(task, worker), worker)  # type: ignore[attr-defined]
         return search
 
+    def prepare(self, x: FloatArray, round: int, worker: int) -> None:
+        """Load the worker's data and call ``setup``, unless that has been done here."""
+        try:
+            self._local(worker).prepare(x, round)
+        except ObjectiveError as error:
+            error.worker, error.round = worker, round
+            raise
+
     def value(
         self, x: FloatArray, round: int, worker: int, batches: Batches, iteration: int
     ) -> tuple[float, int]:

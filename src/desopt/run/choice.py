@@ -21,7 +21,7 @@ from desopt.system.parallel import cores
 
 _VERBS = ("start", "begin", "round", "evaluate", "traffic", "repeated", "close")
 
-#: The settings of engines that do not take all of jobs, timeout and attempts.
+#: The settings of engines that do not take all of jobs, timeouts and attempts.
 _TAKES: dict[str, tuple[str, ...]] = {"serial": (), "threads": ("jobs",), "flower": ()}
 
 #: Seconds to start the processes, and to take a round to them and back.
@@ -44,7 +44,13 @@ def choose(
     check_name("engine", engine, ["auto", *ENGINES])
     name, why = (engine, "") if engine != "auto" else _pick(job, x0, settings)
     given = {"jobs": settings.jobs, "timeout": settings.round_timeout,
-             "attempts": settings.attempts}  # fmt: skip
+             "attempts": settings.attempts,
+             "evaluation_timeout": settings.evaluation_timeout}  # fmt: skip
+    if settings.evaluation_timeout is not None and name in _TAKES:
+        raise ValueError(
+            f"evaluation_timeout={settings.evaluation_timeout:g} needs a process that can be "
+            f"ended, which engine {name!r} does not have; use engine='processes' or 'ray'"
+        )
     taken = {key: value for key, value in given.items() if key in _TAKES.get(name, given)}
     return ENGINES[name](**taken), f"engine {name}{why}"
 
@@ -52,6 +58,8 @@ def choose(
 def _pick(job: Job, x0: FloatArray, settings: SimpleNamespace) -> tuple[str, str]:
     """The name of the engine that ``"auto"`` stands for, and the reason."""
     jobs = min(settings.jobs or cores(), job.workers)
+    if settings.evaluation_timeout is not None:
+        return "processes", ": evaluation_timeout needs a process that can be ended"
     if _safe_in_threads(job):
         return "threads", ": compiled objective"
     if settings.round_timeout is not None:
