@@ -108,9 +108,10 @@ class Space:
         ranged = two_sided & (scales != "own")
         unit = np.ones(self.size)  # by quarters: the range of two finite numbers may be infinite
         unit[ranged] = last[ranged] / 4.0 - first[ranged] / 4.0
-        ranged &= unit > 0.0
-        self._unit = np.where(ranged, unit, 1.0)
-        self._origin = np.where(ranged, first, 0.0)
+        ranged &= unit > 1e-300
+        # halves, which are exact: neither z * unit nor x - origin overflows
+        self._half_unit = np.where(ranged, 0.5 * unit, 0.5)
+        self._half_origin = np.where(ranged, 0.5 * first, 0.0)
         self._low, self._high = low, high
         self._all = Box(np.where(ranged, 0.0, first), np.where(ranged, 4.0, last))
 
@@ -144,8 +145,9 @@ class Space:
         """x as a new array; inside its bounds, exactly on them where z is on those of the box."""
         y: FloatArray = z.copy()
         self._all.project(y)
-        y *= self._unit
-        y += self._origin
+        y *= self._half_unit
+        y += self._half_origin
+        y *= 2.0
         if self._any_log:
             y[self._log] = exp_of(y[self._log])
         np.copyto(y, self._low, where=(z <= self._all.lower) | (y < self._low))
@@ -162,7 +164,7 @@ class Space:
         y = x[self._free]
         z: FloatArray = y.copy()
         z[self._log] = _logs(y[self._log])
-        z = 2.0 * ((0.5 * z - 0.5 * self._origin) / self._unit)  # no difference overflows
+        z = (0.5 * z - self._half_origin) / self._half_unit
         np.copyto(z, self._all.lower, where=y <= self._low)
         np.copyto(z, self._all.upper, where=y >= self._high)
         self._all.project(z)
