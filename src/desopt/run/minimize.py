@@ -161,7 +161,10 @@ def _run(
     by_loss = settings.target is not None or settings.patience is not None
     evaluation = Evaluation(engine, evaluated, rounds, settings.eval_every, by_loss)
     stopping = Stopping(job, rounds, evaluation, **rules)
-    bar = ProgressBar(job.algorithm.name, rounds, settings.progress)
+    bar = ProgressBar(
+        job.algorithm.name, rounds, settings.progress, max_evaluations=settings.max_evaluations,
+        max_seconds=settings.max_seconds,
+    )  # fmt: skip
     with ExitStack() as stack:
         record, journals = Record(job.algorithm.init(x0)), []
         if settings.journal is not None:

@@ -66,6 +66,7 @@ class Progress:
         self._lock = threading.Lock()
         self._first: tuple[float, float] | None = None  # time and amount at the first update
         self._left: float | None = None
+        self._over = False
         self._pause, self._next_line = FIRST_PAUSE, time.monotonic() + FIRST_PAUSE
 
     def __enter__(self) -> Progress:
@@ -82,6 +83,7 @@ class Progress:
         if self._timer is not None:
             self._timer.cancel()
             self._timer.join()
+        self._over = True
         with self._lock:
             if self._live is not None:
                 self._live.stop()
@@ -99,6 +101,7 @@ class Progress:
         *,
         label: str | None = None,
         total: float | None = None,
+        unit: str | None = None,
         note: str | None = None,
         seconds_left: float | None = None,
     ) -> None:
@@ -106,6 +109,8 @@ class Progress:
         self._label = self._label if label is None else label
         self._total = self._total if total is None else total
         self._note = self._note if note is None else note
+        if unit is not None and unit != self._unit:
+            self._unit, self._first = unit, None  # another amount has another speed
         self._left = seconds_left
         if done is not None:
             self._done = done
@@ -146,7 +151,7 @@ class Progress:
         left = self._left
         if left is None and speed and self._total is not None:
             left = (self._total - self._done) / speed
-        if left is not None and self._done != self._total:
+        if left is not None and self._done != self._total and not self._over:
             facts.append(f"about {duration(left)} left")
         return facts
 
