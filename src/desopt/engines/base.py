@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import Any, Protocol
 
+import numpy as np
+
 from desopt.contract.codec import digest_of
 from desopt.contract.errors import ObjectiveError
 from desopt.contract.participation import participants
@@ -69,6 +71,12 @@ class Job:
     def asked(self, round: int) -> Sequence[int]:
         """The workers that take part in a round, in order."""
         return participants(self.seed, round, self.workers, self.participation)
+
+    def shown(self, x: FloatArray) -> FloatArray:
+        """A searched point as the user sees it; a copy."""
+        decode = getattr(self.objective, "decode", np.copy)
+        point: FloatArray = decode(x)
+        return point
 
     def share(self, task: Task, worker: int) -> Task:
         """The task with the worker's share of the values that are left for the round."""

@@ -58,11 +58,18 @@ class Evaluation:
 
 
 class Evaluations(Sequence[Evaluation]):
-    """All single values in the order in which they were computed, those ahead included."""
+    """All single values in the order in which they were computed, those ahead included.
+
+    ``best`` has the least value; for a function without data and noise it is the best point seen.
+    """
 
     def __init__(self, items: Iterable[Evaluation] = ()) -> None:
-        self._items = list(items)
-        self._by_key = {item.key: item for item in self._items}
+        self._items: list[Evaluation] = []
+        self._by_key: dict[Key, Evaluation] = {}
+        self.failures = self.searched = 0  # values that failed, and those of searches
+        self.best: Evaluation | None = None
+        for item in items:
+            self.append(item)
 
     @overload
     def __getitem__(self, at: int) -> Evaluation: ...
@@ -84,18 +91,14 @@ class Evaluations(Sequence[Evaluation]):
         return self._by_key.get(key)
 
     def append(self, item: Evaluation) -> None:
-        if self._by_key.setdefault(item.key, item) is item:
-            self._items.append(item)
-
-    @property
-    def failures(self) -> int:
-        return sum(item.failed for item in self._items)
-
-    @property
-    def best(self) -> Evaluation | None:
-        """The least value; of a function without data, and without noise, the best point seen."""
-        finite = (item for item in self._items if not item.failed and not item.objective)
-        return min(finite, key=lambda item: item.value, default=None)
+        """Add a value; the first one of a trial counts."""
+        if self._by_key.setdefault(item.key, item) is not item:
+            return
+        self._items.append(item)
+        self.failures += item.failed
+        self.searched += not item.objective
+        if not item.failed and (self.best is None or item.value < self.best.value):
+            self.best = item
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:
         """One line per value; x in columns x0, x1, ..., empty where it is not stored."""

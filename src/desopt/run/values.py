@@ -45,12 +45,12 @@ class ValueLog:
     """The values of a run as a ``trials.Log``, kept in a file if there is a path.
 
     ``always``: else nothing is written before a value has taken ``SLOW`` seconds, so that quick
-    functions pay nothing. ``shown`` gives the user's x for a searched point. ``watch`` is called
-    with every new value.
+    functions pay nothing. ``identity`` is that of the run. ``shown`` gives the user's x for a
+    searched point. ``watch`` is called with every new value.
     """
 
     def __init__(
-        self, path: Path | None, identity: str, *, always: bool = False,
+        self, path: Path | None, identity: Callable[[], str], *, always: bool = False,
         shown: Callable[[FloatArray], FloatArray] = np.copy,
         watch: Callable[[Evaluations], None] = lambda _: None,
     ) -> None:  # fmt: skip
@@ -139,14 +139,15 @@ class ValueLog:
         header = next(self._records(), None)
         if header is None:
             cut(self._file, self._end)
-            self._append(b"H", json.dumps({"run": self._identity}).encode())
+            self._append(b"H", json.dumps({"run": self._identity()}).encode())
             return
         with refusing(self._path or "", "its header"):
             theirs = json.loads(header.payload)["run"]
-        if header.kind != b"H" or theirs != self._identity:
+        mine = self._identity()
+        if header.kind != b"H" or theirs != mine:
             raise JournalError(
                 f"{self._path} holds the values of another run ({theirs!r:.40}, this one is "
-                f"{self._identity!r}): settings, x0, bounds, data or version differ. Use the same "
+                f"{mine!r}): settings, x0, bounds, data or version differ. Use the same "
                 "to continue it, or give another journal"
             )
         self._end, self._digest = header.end, header.digest

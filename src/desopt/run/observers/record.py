@@ -26,12 +26,14 @@ class Record:
     initial: float = math.nan
     best_fun: float = math.nan
     best_x: FloatArray | None = None
+    answers: Sequence[Answer] = ()  # of the last round
 
     def begin(self, record: Record) -> None:
         if not self.history:
             self.compare(self.initial, self.state.x)
 
     def round(self, row: Row, state: Any, answers: Sequence[Answer]) -> None:
+        self.answers = answers
         self.history.append(row)
         self.state = state
         self.compare(row["loss"], state.x)
@@ -45,8 +47,8 @@ class Record:
         if math.isfinite(loss) and not loss >= self.best_fun:
             self.best_fun, self.best_x = loss, x
 
-    def result(self, end: End, engine: str, why: str) -> Result:
-        """The result of a run that ended so; ``why`` says how its engine was chosen."""
+    def result(self, end: End, engine: str, why: str, **more: Any) -> Result:
+        """The result of a run that ended so; ``why`` says what was chosen for it."""
         from desopt.run.result import Result  # late: loads scipy.optimize
 
         last = self.history[-1] if self.history else {}
@@ -70,4 +72,5 @@ class Record:
             history=self.history,
             best_x=(x if self.best_x is None else self.best_x).copy(),
             best_fun=float(self.best_fun),
+            **more,
         )
