@@ -17,6 +17,7 @@ from desopt.contract.types import (
     Answer,
     Batches,
     FloatArray,
+    LocalFunction,
     LocalSearch,
     Objective,
     Task,
@@ -93,12 +94,16 @@ class Job:
         search: LocalSearch = self.algorithm.search(self.share(task, worker), worker)  # type: ignore[attr-defined]
         return search
 
+    def function(self, x: FloatArray, round: int, worker: int, batches: Batches) -> LocalFunction:
+        """f_i on the data of one worker and round, for points of the size of x."""
+        return self._local(worker).function(x, round, batches)
+
     def value(
         self, x: FloatArray, round: int, worker: int, batches: Batches, iteration: int
     ) -> tuple[float, int]:
         """One value of one worker's function, and the samples that it is the mean over."""
         try:
-            f = self._local(worker).function(x, round, batches)
+            f = self.function(x, round, worker, batches)
             return f.value(x, iteration), f.rows
         except ObjectiveError as error:
             error.worker, error.round = worker, round

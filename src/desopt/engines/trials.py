@@ -95,11 +95,15 @@ def outcome_of(job: Job, trial: Trial) -> Outcome:
     return Outcome(value, rows, time.perf_counter() - began, reason)
 
 
-class Log(Protocol):
-    """Keeps single values, and knows those of an earlier start of the same run."""
+class Known(Protocol):
+    """Knows single values of an earlier start of the same run."""
 
     def known(self, trial: Trial) -> Outcome | None:
         """The outcome of this trial, if it has been evaluated."""
+
+
+class Log(Known, Protocol):
+    """Keeps single values as well."""
 
     def add(self, trial: Trial, outcome: Outcome) -> None:
         """Keep the outcome."""
@@ -129,7 +133,7 @@ class _Side:
 class TrialRound:
     """A round as single values: trials out, outcomes in, at last the answers."""
 
-    def __init__(self, job: Job, task: Task, log: Log | None = None) -> None:
+    def __init__(self, job: Job, task: Task, log: Known | None = None) -> None:
         self.round, self._log = task.round, log or NoLog()
         self._sides = {
             worker: _Side(worker, job.search(task, worker)) for worker in job.asked(task.round)
@@ -182,7 +186,10 @@ class TrialRound:
     def find(self, key: Key) -> Trial | None:
         """The trial of this name, if its value can be used; handed out or not."""
         side = self._sides.get(key.worker)
-        if key.round != self.round or side is None or key.basis != side.search.basis:
+        if key.round != self.round or side is None:
+            return None
+        next(self._fresh(side, 0), None)  # takes what the log knows
+        if key.basis != side.search.basis:
             return None
         if key in side.open:
             return side.open[key]
@@ -191,12 +198,20 @@ class TrialRound:
             return None
         return _trial(self.round, side, position)
 
+    def is_past(self, key: Key) -> bool:
+        """Whether a trial of this name has been decided on or discarded."""
+        side = self._sides.get(key.worker)
+        if key.round != self.round or side is None:
+            return key.round < self.round
+        return key.basis < side.search.basis or key.number < side.search.index
+
     def tell(self, trial: Trial, outcome: Outcome) -> bool:
         """Take the outcome of a trial; False if it is of no use: told before, or discarded."""
         key = trial.key
         side = self._sides.get(key.worker)
-        if key.round != self.round or side is None or side.open.pop(key, None) is None:
+        if side is None or key.round != self.round or self.is_past(key) or key in side.told:
             return False
+        side.open.pop(key, None)
         self._take(side, key, outcome)
         return True
 

@@ -27,6 +27,7 @@ from desopt.run.observers.notice import SlowRun
 from desopt.run.observers.progress import ProgressBar
 from desopt.run.stopping import RULES, Stopping
 from desopt.run.values import SUFFIX, ValueLog
+from desopt.system.terminal import warn
 
 if TYPE_CHECKING:
     from desopt.run.result import Result
@@ -36,7 +37,7 @@ class Session:
     """One run: resumed if its journal exists, and ready to go on."""
 
     def __init__(self, job: Job, x0: FloatArray, settings: SimpleNamespace, plain: bool) -> None:
-        self.job, self.settings, self._plain = job, settings, plain
+        self.job, self.settings, self.plain = job, settings, plain
         self._x0, self._stack = x0, ExitStack()
         self.record, self.journals = Record(job.algorithm.init(x0)), list[JournalWriter]()
         path: Path | None = settings.journal
@@ -71,7 +72,11 @@ class Session:
                     raise
                 result = self.result(self._interrupted(), chosen, why, evaluation.count)
                 raise Interrupted(result) from None
-        return self.result(end, chosen, why, evaluation.count)
+        result = self.result(end, chosen, why, evaluation.count)
+        if result.nan_count:
+            text = f"fun returned NaN or infinity {result.nan_count} times"
+            warn(text, RuntimeWarning, stacklevel=4)
+        return result
 
     def observers(self, evaluation: Evaluation) -> tuple[Stopping, list[Observer]]:
         """The rules that end the run, and all observers in their order."""
@@ -91,15 +96,15 @@ class Session:
         return self.record.result(
             end, engine.name, f"{picked}{why}", method=method, evaluations=values,
             nfev_ahead=max(0, values.searched - used),
-            nfev_objective=objective if self._plain else 0,
+            nfev_objective=objective if self.plain else 0,
         )  # fmt: skip
 
     def _evaluation(self, engine: Engine) -> Evaluation:
         settings = self.settings
         by_loss = settings.target is not None or settings.patience is not None
         # without data all workers have one function, and its values are paid from the budget
-        workers: Sequence[int] = range(1 if self._plain else self.job.workers)
-        paid = self._plain and settings.max_evaluations is not None
+        workers: Sequence[int] = range(1 if self.plain else self.job.workers)
+        paid = self.plain and settings.max_evaluations is not None
         return Evaluation(
             engine, workers, settings.rounds, settings.eval_every, by_loss, self.record, paid
         )
@@ -115,7 +120,7 @@ class Session:
     def _watch(self, values: Evaluations) -> None:
         """One more value: on the progress bar, and in the notice before a slow run."""
         self.slow.value(values[-1].seconds)
-        best = math.nan if values.best is None or not self._plain else values.best.value
+        best = math.nan if values.best is None or not self.plain else values.best.value
         self.bar.value(values.searched, best, values.failures)
 
     def _planned(self) -> int:

@@ -45,17 +45,19 @@ class ValueLog:
     """The values of a run as a ``trials.Log``, kept in a file if there is a path.
 
     ``always``: else nothing is written before a value has taken ``SLOW`` seconds, so that quick
-    functions pay nothing. ``identity`` is that of the run. ``shown`` gives the user's x for a
+    functions pay nothing. ``identity`` is that of the run; None: whatever is in the file. ``shown``
+    gives the user's x for a
     searched point. ``watch`` is called with every new value.
     """
 
     def __init__(
-        self, path: Path | None, identity: Callable[[], str], *, always: bool = False,
+        self, path: Path | None, identity: Callable[[], str] | None, *, always: bool = False,
         shown: Callable[[FloatArray], FloatArray] = np.copy,
         watch: Callable[[Evaluations], None] = lambda _: None,
     ) -> None:  # fmt: skip
         self.evaluations = Evaluations()
-        self._path, self._identity, self._shown, self._watch = path, identity, shown, watch
+        self._path, self._expected, self._shown, self._watch = path, identity, shown, watch
+        self._identity = ""
         self._file: BinaryIO | None = None
         self._synced = time.monotonic()
         self._pending: list[Evaluation] = []
@@ -77,10 +79,22 @@ class ValueLog:
         found = self.evaluations.find(trial.key)
         return None if found is None else found.outcome()
 
+    def begin(self) -> str:
+        """Open or make the file now, if there is one; the run's identity."""
+        if self._path is not None and self._file is None:
+            self._open()
+        if not self._identity and self._expected is not None:
+            self._identity = self._expected()
+        return self._identity
+
     def add(self, trial: Trial, outcome: Outcome) -> None:
         x = self._shown(trial.x) if trial.x.size <= STORED else None
+        self.write(trial.key, x, outcome)
+
+    def write(self, key: Key, x: FloatArray | None, outcome: Outcome) -> None:
+        """Keep the outcome of the trial of this name."""
         item = Evaluation(
-            trial.key, outcome.value, outcome.seconds, outcome.rows, time.time(), outcome.failed, x
+            key, outcome.value, outcome.seconds, outcome.rows, time.time(), outcome.failed, x
         )
         if self._path is not None:
             self._pending.append(item)
@@ -137,20 +151,25 @@ class ValueLog:
             raise JournalError(f"{self._path} is not a log of values: it starts with {start!r}")
         self._end = len(MAGIC)
         header = next(self._records(), None)
+        mine = self._expected() if self._expected is not None else None
         if header is None:
+            if mine is None:
+                raise JournalError(f"{self._path} has no header; ask for trials first")
             cut(self._file, self._end)
-            self._append(b"H", json.dumps({"run": self._identity()}).encode())
+            self._append(b"H", json.dumps({"run": mine}).encode())
+            self._identity = mine
             return
         with refusing(self._path or "", "its header"):
             theirs = json.loads(header.payload)["run"]
-        mine = self._identity()
-        if header.kind != b"H" or theirs != mine:
+            if header.kind != b"H" or not isinstance(theirs, str):
+                raise ValueError("no digest of a run")
+        if mine is not None and theirs != mine:
             raise JournalError(
                 f"{self._path} holds the values of another run ({theirs!r:.40}, this one is "
                 f"{mine!r}): settings, x0, bounds, data or version differ. Use the same "
                 "to continue it, or give another journal"
             )
-        self._end, self._digest = header.end, header.digest
+        self._end, self._digest, self._identity = header.end, header.digest, theirs
 
     def _catch_up(self) -> None:
         """Read what was appended since; a torn tail is cut off."""

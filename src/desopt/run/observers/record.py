@@ -11,7 +11,6 @@ import numpy as np
 
 from desopt.contract.types import Answer, FloatArray
 from desopt.run.history import End, History, Row, Status
-from desopt.system.terminal import warn
 
 if TYPE_CHECKING:
     from desopt.run.result import Result
@@ -56,14 +55,13 @@ class Record:
         message = end.message
         if nans:
             message += f"; {nans} values were not finite and counted as rejected steps"
-            warn(f"fun returned NaN or infinity {nans} times", RuntimeWarning, stacklevel=4)
         x = self.state.x
         return Result(
             x=x.copy(),  # a callback may have kept the state's own
             fun=float(last.get("loss", self.initial)),
             nfev=int(last.get("evaluations", 0)),
             nit=int(self.state.round),
-            success=end.status is not Status.INTERRUPTED and bool(np.isfinite(x).all()),
+            success=end.status < Status.INTERRUPTED and bool(np.isfinite(x).all()),
             status=int(end.status),
             message=f"{message} ({why})",
             engine=engine,
