@@ -51,7 +51,7 @@ def test_result_is_scipys() -> None:
         assert getattr(result, name) is value
     with pytest.raises(AttributeError, match="jac"):
         _ = result.jac
-    assert {*result, "digest"} == set(dir(result))
+    assert {*result, "digest", "plot"} == set(dir(result))
 
 
 def test_result_is_copied_and_pickled() -> None:

@@ -43,6 +43,7 @@ def minimize(
     mixture: int = 8,
     radius: float = 1e-6,
     population: int | None = None,
+    correlations: int = 256,
     regularization: float = 1e-6,
     setup: Callable[[], Any] | None = None,
     jobs: int | None = None,
@@ -74,6 +75,8 @@ def minimize(
         A name in ``desopt.METHODS`` or an algorithm object, which has settings of its own;
         ``"auto"``: es-csa for a function without data, else des-mr. alpha, K, beta, mutation
         sampler, l, mu and lambda of the paper, for the methods that have them.
+    correlations
+        Of ``cma-es``: the most variables for which it learns them; above, scales only.
     workers, rounds, batch_size, seed, participation, aggregate
         M (None: 10, or one for a population without data), T (None: 100, or as many as
         ``max_evaluations`` allows), b, the seed of everything random, the share of the workers
