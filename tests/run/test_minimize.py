@@ -33,8 +33,8 @@ RANDOM = np.random.default_rng(0)
 X = RANDOM.standard_normal((40, 3))
 Y = np.where(X[:, 0] > 0, 1.0, -1.0)
 SMALL: dict[str, Any] = {
-    "workers": 2, "rounds": 3, "iterations": 4, "batch_size": 25, "engine": "serial",
-    "progress": False,
+    "method": "des-mr", "workers": 2, "rounds": 3, "iterations": 4, "batch_size": 25,
+    "engine": "serial", "progress": False,
 }  # fmt: skip
 TWO_POINT = [name for name, method in desopt.METHODS.items() if method.pairs]
 
@@ -475,9 +475,10 @@ def slow(x: Floats) -> float:
     ("options", "status", "nit", "message"),
     [
         ({"rounds": 4}, Status.ROUNDS, 4, "4 rounds done"),
-        ({"max_evaluations": 21}, Status.EVALUATIONS, 2,
-         "max_evaluations 21 spent but for 1, too few for a round of 2 workers"),
-        ({"max_evaluations": 25}, Status.EVALUATIONS, 3, "max_evaluations 25 spent ("),
+        ({"max_evaluations": 21}, Status.EVALUATIONS, 2, "max_evaluations 21 spent ("),
+        ({"max_evaluations": 25}, Status.EVALUATIONS, 2,
+         "max_evaluations 25 spent but for 3, too few for a round of 2 workers"),
+        ({"max_evaluations": 26}, Status.EVALUATIONS, 3, "max_evaluations 26 spent ("),
         ({"max_evaluations": 20, "eval_every": 7}, Status.EVALUATIONS, 2, "max_evaluations 20"),
         ({"max_seconds": 0.05, "fun": slow}, Status.SECONDS, None, "max_seconds 0.05 spent"),
         ({"target": 2.0}, Status.TARGET, None, "target 2 reached: "),
@@ -722,14 +723,14 @@ def test_bar_on_demand(capfd: pytest.CaptureFixture[str]) -> None:
     result = run(progress=True)
     out, err = capfd.readouterr()
     assert out == ""
-    assert f"des-mr: 3 of 3 rounds, loss {result.fun:.6g}" in err
+    assert f"des-mr: 3 of 3 rounds, best {result.fun:.6g}" in err
 
 
 SCRIPT = """
 import desopt
 from desopt.system import progress
 progress.PATIENCE = 0.0
-desopt.minimize(lambda x: float(x @ x), [1.0, 2.0], rounds=3, iterations=4, engine="serial")
+desopt.minimize(lambda x: float(x @ x), [1.0, 2.0], rounds=3, iterations=4, engine="serial", method="des-mr")
 print("done")
 """
 

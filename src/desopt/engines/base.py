@@ -104,10 +104,20 @@ class Job:
         """One value of one worker's function, and the samples that it is the mean over."""
         try:
             f = self.function(x, round, worker, batches)
-            return f.value(x, iteration), f.rows
+            return f.value(x, iteration if batches is Batches.ITERATION else 0), f.rows
         except ObjectiveError as error:
             error.worker, error.round = worker, round
             raise
+
+    def finish(self, search: LocalSearch, worker: int) -> int:
+        """Bring a search to its end; the samples that its values are the means over."""
+        try:
+            f = self.function(search.x, search.round, worker, search.batches)
+            f.run(search)
+        except ObjectiveError as error:
+            error.worker, error.round = worker, search.round
+            raise
+        return f.rows
 
     def work(self, task: Task, worker: int) -> Answer:
         """One worker's side of a round."""

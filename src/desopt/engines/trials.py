@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from desopt.contract.errors import Failed
+from desopt.contract.errors import Failed, ObjectiveError
 from desopt.contract.types import (
     Answer,
     Batches,
@@ -54,7 +54,7 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A point to evaluate. ``iteration`` names the minibatch where each has its own."""
+    """A point to evaluate. ``iteration``, -1 for x, names the minibatch if each has its own."""
 
     key: Key
     x: FloatArray
@@ -90,6 +90,9 @@ def outcome_of(job: Job, trial: Trial) -> Outcome:
             value, rows = job.value(trial.x, round, worker, trial.batches, trial.iteration)
     except Failed as failed:
         value, rows, reason = math.nan, 1, str(failed) or "failed"
+    except ObjectiveError as error:
+        error.iteration = trial.iteration if trial.iteration >= 0 else None
+        raise
     else:
         reason = "" if math.isfinite(value) else f"the value is {value}"
     return Outcome(value, rows, time.perf_counter() - began, reason)
@@ -131,10 +134,16 @@ class _Side:
 
 
 class TrialRound:
-    """A round as single values: trials out, outcomes in, at last the answers."""
+    """A round as single values: trials out, outcomes in, at last the answers.
 
-    def __init__(self, job: Job, task: Task, log: Known | None = None) -> None:
-        self.round, self._log = task.round, log or NoLog()
+    ``in_order``: one worker after the other, as in whole rounds; else all go on side by side.
+    """
+
+    def __init__(
+        self, job: Job, task: Task, log: Known | None = None, in_order: bool = False
+    ) -> None:
+        self.round, self._log, self._in_order = task.round, log or NoLog(), in_order
+        self._job = job
         self._sides = {
             worker: _Side(worker, job.search(task, worker)) for worker in job.asked(task.round)
         }
@@ -215,6 +224,14 @@ class TrialRound:
         self._take(side, key, outcome)
         return True
 
+    def complete(self) -> None:
+        """Bring all searches to their ends in this thread; no trial may be open."""
+        for side in self._sides.values():
+            if side.search.needed:
+                side.rows = self._job.finish(side.search, side.worker)
+        self._left = 0
+        self._ready.clear()
+
     def answers(self) -> list[Answer]:
         """The answers of all workers, in their order, when the round is ``done``."""
         return [side.search.answer(side.rows) for side in self._sides.values()]
@@ -260,10 +277,12 @@ class TrialRound:
             search.tell(values)
             if search.basis != before:  # points from the old v are of no use
                 side.open, side.told = {}, {}
-            if search.needed:
-                self._ready.append(side)
-            else:
+            if not search.needed:
                 self._left -= 1
+            elif self._in_order:
+                self._ready.appendleft(side)
+            else:
+                self._ready.append(side)
 
 
 def _key(round: int, side: _Side, position: int) -> Key:
@@ -280,6 +299,4 @@ def _trial(round: int, side: _Side, position: int) -> Trial:
     search = side.search
     x = _points(side, position + 1)[position].copy()
     x.flags.writeable = False
-    fresh = search.batches is Batches.ITERATION
-    iteration = search.iterations[position] if fresh else 0
-    return Trial(_key(round, side, position), x, search.batches, iteration)
+    return Trial(_key(round, side, position), x, search.batches, search.iterations[position])
