@@ -66,7 +66,8 @@ class Counted:
 
 WHOLE = ("rounds", "iterations", "workers", "batch_size", "attempts", "jobs", "mixture",
          "max_evaluations", "patience")  # fmt: skip
-REAL = ("step_size", "momentum", "radius", "max_seconds", "round_timeout", "target")
+REAL = ("step_size", "momentum", "radius", "max_seconds", "round_timeout",
+        "evaluation_timeout", "target")  # fmt: skip
 
 BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     *(({name: 0}, ValueError, rf"{name} must be .*1.*got 0") for name in WHOLE),
@@ -78,12 +79,15 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
       for name in REAL for bad in ("0.5", [0.5], 1j, True, np.array([0.5, 1.0]))),
     *(({name: math.nan}, ValueError, rf"{name} must be .*got (nan|NaN)") for name in REAL),
     *(({name: bad}, ValueError, rf"{name} must be .*> 0.*got {bad}")
-      for name in ("step_size", "radius", "max_seconds", "round_timeout") for bad in (0, -0.5)),
+      for name in ("step_size", "radius", "max_seconds", "round_timeout", "evaluation_timeout")
+      for bad in (0, -0.5)),
+    *(({"evaluation_timeout": 2, "engine": name}, ValueError,
+       rf"evaluation_timeout=2 needs .*engine '{name}' does not .*use engine='processes'")
+      for name in ("serial", "threads")),
     *(({name: math.inf, "method": "fed-zo-gd"}, ValueError, rf"{name} must be .*finite.*got inf")
       for name in ("step_size", "radius")),
     *(({name: None}, TypeError, rf"{name} must be a .*number, got None")
-      for name in ("rounds", "iterations", "workers", "batch_size", "seed", "step_size",
-                   "momentum", "mixture", "radius", "attempts", "snapshot_every")),
+      for name in ("iterations", "batch_size", "seed", "step_size", "momentum", "mixture", "radius", "attempts", "snapshot_every")),
     *(({name: -1}, ValueError, rf"{name} must be .*0.*got -1")
       for name in ("seed", "eval_every", "snapshot_every")),
     ({"seed": 2**64}, ValueError, r"seed must be 0 to .*, got 18446744073709551616"),
@@ -730,7 +734,9 @@ SCRIPT = """
 import desopt
 from desopt.system import progress
 progress.PATIENCE = 0.0
-desopt.minimize(lambda x: float(x @ x), [1.0, 2.0], rounds=3, iterations=4, engine="serial", method="des-mr")
+desopt.minimize(
+    lambda x: float(x @ x), [1.0, 2.0], method="des-mr", rounds=3, iterations=4, engine="serial"
+)
 print("done")
 """
 

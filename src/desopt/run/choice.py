@@ -16,7 +16,7 @@ from desopt.contract.errors import check_name
 from desopt.data import distinct
 from desopt.engines import ENGINES, Engine, Job
 from desopt.engines.by_value import SLOW, ByValue
-from desopt.engines.trials import Log, TrialRound, outcome_of
+from desopt.engines.trials import Log, NoLog, TrialRound, outcome_of
 from desopt.kernels.jit import compilation_noticed
 from desopt.methods.base import BaseAlgorithm
 from desopt.run.code_digest import user_parts
@@ -28,7 +28,7 @@ _VERBS = ("start", "begin", "round", "evaluate", "traffic", "repeated", "close")
 #: The verbs of engines that evaluate single values.
 _BY_VALUE = ("slots", "submit", "completed")
 
-#: The settings of engines that do not take all of jobs, timeout and attempts.
+#: The settings of engines that do not take all of jobs, timeouts and attempts.
 _TAKES: dict[str, tuple[str, ...]] = {"serial": (), "threads": ("jobs",), "flower": ()}
 
 #: Seconds to start the processes, and to take a round to them and back.
@@ -51,7 +51,13 @@ def choose(
     check_name("engine", engine, ["auto", *ENGINES])
     name, why = (engine, "") if engine != "auto" else _pick(job, state, log, settings)
     given = {"jobs": settings.jobs, "timeout": settings.round_timeout,
-             "attempts": settings.attempts}  # fmt: skip
+             "attempts": settings.attempts,
+             "evaluation_timeout": settings.evaluation_timeout}  # fmt: skip
+    if settings.evaluation_timeout is not None and name in _TAKES:
+        raise ValueError(
+            f"evaluation_timeout={settings.evaluation_timeout:g} needs a process that can be "
+            f"ended, which engine {name!r} does not have; use engine='processes' or 'ray'"
+        )
     taken = {key: value for key, value in given.items() if key in _TAKES.get(name, given)}
     return _by_value(ENGINES[name](**taken), job, log, settings), f"engine {name}{why}"
 
@@ -59,9 +65,14 @@ def choose(
 def _by_value(engine: Engine, job: Job, log: Log, settings: SimpleNamespace) -> Engine:
     """The engine for single values, where it can evaluate them and that may pay."""
     able = all(hasattr(engine, verb) for verb in _BY_VALUE)
-    if job.objective.compiled or settings.log_values is False or not able or not _has_search(job):
+    timed = settings.evaluation_timeout is not None
+    if job.objective.compiled or not able or not _has_search(job):
         return engine
-    always = settings.log_values is True
+    if settings.log_values is False:
+        if not timed:
+            return engine
+        log = NoLog()
+    always = timed or settings.log_values is True
     return ByValue(engine, log, ahead=settings.ahead, always=always)  # type: ignore[arg-type]
 
 
@@ -73,6 +84,8 @@ def _has_search(job: Job) -> bool:
 def _pick(job: Job, state: Any, log: Log, settings: SimpleNamespace) -> tuple[str, str]:
     """The name of the engine that ``"auto"`` stands for, and the reason."""
     jobs = settings.jobs or cores()
+    if settings.evaluation_timeout is not None:
+        return "processes", ": evaluation_timeout needs a process that can be ended"
     if _safe_in_threads(job):
         return "threads", ": compiled objective"
     if settings.round_timeout is not None:

@@ -48,6 +48,7 @@ def minimize(
     setup: Callable[[], Any] | None = None,
     jobs: int | None = None,
     round_timeout: float | None = None,
+    evaluation_timeout: float | None = None,
     attempts: int = 3,
     eval_every: int | None = None,
     max_evaluations: int | None = None,
@@ -85,10 +86,11 @@ def minimize(
     regularization, setup
         The weight of a loss's penalty; a function called once per process before ``fun``, whose
         return value is the last argument of ``fun``.
-    engine, jobs, round_timeout, attempts
+    engine, jobs, round_timeout, evaluation_timeout, attempts
         ``"auto"``, a name in ``desopt.ENGINES`` or an engine object; the number of threads,
-        processes or actors; the seconds and the attempts for one worker's part of a round. With
-        ``"threads"``, ``fun`` must be thread-safe.
+        processes or actors; the seconds for one worker's part of a round, and for a single value,
+        which fails after that; the attempts at either. With ``"threads"``, ``fun`` must be
+        thread-safe.
     journal, snapshot_every, log_values
         A file from which the same call resumes; rounds between states in it (0: none); whether
         single values are kept beside it (None: those of functions that take more than 10 ms).
