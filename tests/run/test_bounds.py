@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from helpers import bits as golden
 from numpy.typing import NDArray
+from scipy.optimize import LinearConstraint
 
 import desopt
 from desopt import METHODS
@@ -216,6 +217,30 @@ def test_other_constraints_are_noticed(tmp_path: Path) -> None:
         run("es", journal=tmp_path / "j", rounds=4)
 
 
+# --- ask and tell ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["des-mg", "es-csa", "fed-zo-gd"])
+def test_ask_and_tell(method: str, tmp_path: Path) -> None:
+    """The points are the user's, and none of them violates the constraints."""
+    constraints = too_much if method in OBSERVE["constraints"] else None
+    settings: dict[str, Any] = {
+        "bounds": list(zip(LOWER, UPPER, strict=True)), "method": method,
+        "scale": ["linear", None, "log", "log", None], "workers": 2, "rounds": 3, "iterations": 8, "constraints": constraints,
+        "radius": 1e-3, "progress": False,
+    }  # fmt: skip
+    expected = desopt.minimize(parabola, X0, engine="serial", **settings)
+    with desopt.Optimizer(X0, journal=tmp_path / "j", **settings) as opt:
+        while trials := opt.ask(3):
+            for trial in trials:
+                assert constraints is None or constraints(trial.x)[0] <= 0.0
+                opt.tell(trial, parabola(trial.x))
+        result = opt.result()
+    assert result.x.tobytes() == expected.x.tobytes() == desopt.replay(tmp_path / "j").tobytes()
+    assert result.nfev == expected.nfev
+    assert all(map(inside, [e.x for e in result.evaluations if e.x is not None]))
+
+
 # --- bad input -------------------------------------------------------------------------------
 
 
@@ -235,7 +260,15 @@ def test_bad_input(changes: Any, message: str, tmp_path: Path) -> None:
 
 def test_constraints_must_be_a_function() -> None:
     with pytest.raises(TypeError, match="constraints must be a function of x"):
-        run("des-mr", constraints=[1.0])
+        run("des-mr", constraints=1.0)
+
+
+def test_constraints_of_scipy() -> None:
+    expected = run("es", constraints=lambda x: x[0] - 0.25)
+    given: dict[str, Any] = {"type": "ineq", "fun": lambda x: 0.25 - x[0]}
+    for constraints in (given, [given], LinearConstraint([[1, 0, 0, 0, 0]], ub=0.25)):
+        assert run("es", constraints=constraints).x.tobytes() == expected.x.tobytes()
+    assert expected.x[0] <= 0.25
 
 
 def test_a_method_of_the_users_own_without_bounds() -> None:

@@ -16,6 +16,7 @@ from desopt.contract.types import (
     Answer,
     Batches,
     FloatArray,
+    LocalFunction,
     LocalSearch,
     Objective,
     Task,
@@ -73,6 +74,10 @@ class Job:
         """The workers that take part in a round, in order."""
         return participants(self.seed, round, self.workers, self.participation)
 
+    def shown(self, x: FloatArray) -> FloatArray:
+        """A searched point as the user sees it; a copy."""
+        return x.copy() if self.space is None else self.space.decode(x)
+
     def share(self, task: Task, worker: int) -> Task:
         """The task with the worker's share of the values that are left for the round."""
         if task.limit is None:
@@ -88,6 +93,10 @@ class Job:
         search: LocalSearch = self.algorithm.search(self.share(task, worker), worker)  # type: ignore[attr-defined]
         return search
 
+    def function(self, x: FloatArray, round: int, worker: int, batches: Batches) -> LocalFunction:
+        """f_i on the data of one worker and round, for points of the size of x."""
+        return self._local(worker).function(x, round, batches)
+
     def prepare(self, x: FloatArray, round: int, worker: int) -> None:
         """Load the worker's data and call ``setup``, unless that has been done here."""
         try:
@@ -101,8 +110,8 @@ class Job:
     ) -> tuple[float, int]:
         """One value of one worker's function, and the samples that it is the mean over."""
         try:
-            f = self._local(worker).function(x, round, batches)
-            return f.value(x, iteration), f.rows
+            f = self.function(x, round, worker, batches)
+            return f.value(x, iteration if batches is Batches.ITERATION else 0), f.rows
         except ObjectiveError as error:
             error.worker, error.round = worker, round
             raise
@@ -111,6 +120,16 @@ class Job:
         """How much x violates the constraints; where it does, it is not evaluated."""
         violation = getattr(self.objective, "violation", None)
         return 0.0 if violation is None else float(violation(x))
+
+    def finish(self, search: LocalSearch, worker: int) -> int:
+        """Bring a search to its end; the samples that its values are the means over."""
+        try:
+            f = self.function(search.x, search.round, worker, search.batches)
+            f.run(search)
+        except ObjectiveError as error:
+            error.worker, error.round = worker, search.round
+            raise
+        return f.rows
 
     def work(self, task: Task, worker: int) -> Answer:
         """One worker's side of a round."""

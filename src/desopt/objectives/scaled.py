@@ -72,6 +72,12 @@ class ScaledFunction:
         self.violation = None if objective.constraints is None else objective.violation
         self._point, self._inner = objective.point, inner
 
+    @property
+    def batch(self) -> Batch:
+        """The data that the inner function is bound to."""
+        found: Batch = self._inner.batch  # type: ignore[attr-defined]
+        return found
+
     def value(self, x: FloatArray, iteration: int = 0) -> float:
         return self._inner.value(self._point(x), iteration)
 

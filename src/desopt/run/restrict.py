@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -26,7 +27,8 @@ def restricted(
     objective: Objective, start: FloatArray, settings: SimpleNamespace, *, given: bool
 ) -> Restricted:
     """The run within its bounds and constraints; ``given``: whether ``start`` is the user's."""
-    bounds, scale, constraints = settings.bounds, settings.scale, settings.constraints
+    bounds, scale = settings.bounds, settings.scale
+    constraints = _as_function(settings.constraints)
     if bounds is None and scale is None and constraints is None:
         return Restricted(objective, start)
     compiled = bool(getattr(objective, "in_box", False))
@@ -39,6 +41,15 @@ def restricted(
     kept = None if bounds is None and scale is None else space
     wrapped = ScaledObjective(objective, space, constraints)
     return Restricted(wrapped, space.encode(start), kept, space.box, constraints is not None)
+
+
+def _as_function(constraints: Any) -> Any:
+    """The ``constraints`` argument as a function of x, if it has SciPy's form."""
+    if isinstance(constraints, Mapping | list | tuple) or hasattr(constraints, "lb"):
+        from desopt.run.scipy_constraints import violations  # late: loads scipy.optimize
+
+        return violations(constraints)
+    return constraints
 
 
 def within(algorithm: Algorithm, given: Restricted) -> Algorithm:
