@@ -226,7 +226,8 @@ def test_ask_and_tell(method: str, tmp_path: Path) -> None:
     constraints = too_much if method in OBSERVE["constraints"] else None
     settings: dict[str, Any] = {
         "bounds": list(zip(LOWER, UPPER, strict=True)), "method": method,
-        "scale": ["linear", None, "log", "log", None], "workers": 2, "rounds": 3, "iterations": 8, "constraints": constraints,
+        "scale": ["linear", None, "log", "log", None], "workers": 2, "rounds": 3, "iterations": 8,
+        "constraints": constraints,
         "radius": 1e-3, "progress": False,
     }  # fmt: skip
     expected = desopt.minimize(parabola, X0, engine="serial", **settings)
