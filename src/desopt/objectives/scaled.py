@@ -34,7 +34,7 @@ class ScaledObjective:
         self.inner, self.space, self.constraints = inner, space, constraints
 
     def settings(self) -> dict[str, Any]:
-        return self.inner.settings()
+        return {**self.inner.settings(), "space": self.space.settings()}
 
     def prepare(self, shards: Sequence[Shard], *, some: bool = False) -> Sequence[Shard]:
         return self.inner.prepare(shards, some=some)
