@@ -40,7 +40,10 @@ RESULTS = HERE.parent / "results" / "expensive" / "results.csv"
 
 #: Starts of each solver; fewer where one takes more than five minutes.
 STARTS = 10
-FEWER = {("cmaes", 1000): 1, ("pycma", 1000): 2, ("ngopt", 1000): 3, ("de", 1000): 3}
+FEWER = {
+    ("cmaes", 1000): 1, ("pycma", 1000): 2, ("de", 1000): 3, ("oneplusone", 1000): 3,
+    ("ngopt", 100): 3, ("ngopt", 1000): 1,
+}  # fmt: skip
 SIZES = (6, 20, 100, 1000)
 #: The standard deviation of the noise: NOISE (1 + f - f*).
 NOISE = 0.01
