@@ -2,8 +2,10 @@
 
 import os
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -65,6 +67,16 @@ def test_time_out_takes_the_launcher_along(launcher: Launcher) -> None:
     assert ended.code is None
     assert not launcher.alive
     launcher.close()  # twice does no harm
+
+
+def test_time_of_a_new_watcher_does_not_count(
+    launcher: Launcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def clock() -> float:
+        return time.monotonic() + (100.0 if launcher._said else 0.0)
+
+    monkeypatch.setattr("desopt.system.launcher.time", SimpleNamespace(monotonic=clock))
+    assert sh(launcher, "echo 1", timeout=60.0).code == 0
 
 
 def test_launcher_without_a_python(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -405,6 +405,19 @@ def _remove(folder: str) -> None:
         os.rmdir(folder)  # most programs leave no file
     except OSError:
         shutil.rmtree(folder, ignore_errors=True)
+        if os.path.isdir(folder):  # the program made something read-only
+            _permit(folder)
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _permit(folder: str) -> None:
+    """Make a folder and those below it writable; not what links in it point to."""
+    with suppress(OSError):
+        os.chmod(folder, 0o700)
+        with os.scandir(folder) as entries:
+            below = [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
+        for path in below:
+            _permit(path)
 
 
 def _close_all(launchers: list[Launcher]) -> None:

@@ -7,6 +7,7 @@ over, when this process ends, however it does, and when it has ended itself.
 from __future__ import annotations
 
 import marshal
+import math
 import os
 import select
 import signal
@@ -24,6 +25,8 @@ from desopt.system.watcher import NUMBER
 
 #: Seconds for a watcher to end all its processes and itself; its own limit is shorter.
 _LIMIT = 30.0
+#: Seconds for a watcher to be ready.
+_START_LIMIT = 120.0
 #: Seconds that a poll may wait.
 _LONG = 86400.0
 _CHUNK = 1 << 16
@@ -77,14 +80,13 @@ class Launcher:
 
         ``limits``: bytes to keep of stdout and of stderr.
         """
-        deadline = None if timeout is None else time.monotonic() + timeout
         tails = _Tail(limits[0]), _Tail(limits[1])
         try:
             request = marshal.dumps((program, [*arguments], {**environment}, folder))
             self._send(request, [stdin, *(tail.writer for tail in tails)])
             for tail in tails:
                 tail.close_writer()
-            code = self._wait(tails, deadline)
+            code = self._wait(tails, timeout)
             for tail in tails:
                 tail.read_all()
         except BaseException:
@@ -119,21 +121,28 @@ class Launcher:
         sent = socket.send_fds(self._control, [message], fds)
         self._control.sendall(message[sent:])
 
-    def _wait(self, tails: Sequence[_Tail], deadline: float | None) -> int | None:
-        """The exit code, or None after the deadline; output is read meanwhile."""
+    def _wait(self, tails: Sequence[_Tail], timeout: float | None) -> int | None:
+        """The exit code, or None if it took too long; output is read meanwhile."""
         events = select.poll()
         readers = {tail.reader: tail for tail in tails}
         for fd in (self._control.fileno(), *readers):
             events.register(fd, select.POLLIN)
+        began, limit = time.monotonic(), _START_LIMIT
+        started = False
         while True:
-            left = _LONG if deadline is None else deadline - time.monotonic()
+            left = began + limit - time.monotonic()
             found = events.poll(1000 * min(max(0.0, left), _LONG) + 1)
             for fd, _ in found:
                 if fd in readers and not readers[fd].read():
                     events.unregister(fd)
             if self._control.fileno() in dict(found) and self._has_ended():
                 return self._number(1)
-            if deadline is not None and time.monotonic() > deadline:
+            if not started and self._said:  # a new watcher takes its time: that does not count
+                began, limit = time.monotonic(), math.inf if timeout is None else timeout
+                started = True
+            if time.monotonic() > began + limit:
+                if not started:
+                    raise TimeoutError(f"no program was started within {_START_LIMIT:g} s")
                 self.close()
                 return None
 
