@@ -14,8 +14,9 @@ Floats = NDArray[np.float64]
 SIZES = (1, 2, 7, 8, 9, 33)
 
 
-def packed(matrix: Floats) -> Floats:
-    return matrix[np.tril_indices(len(matrix))]
+def packed(matrix: Any) -> Floats:
+    numbers: Floats = matrix[np.tril_indices(len(matrix))]
+    return numbers
 
 
 def unpacked(factor: Floats, n: int) -> Floats:

@@ -70,7 +70,7 @@ def test_contract(population: int, correlations: int) -> None:
      ({"population": 8, "correlations": -1}, "correlations must be 0 to 4096"),
      ({"population": 8, "correlations": 5000}, "correlations must be 0 to 4096")],
 )  # fmt: skip
-def test_bad_settings(settings: dict[str, int], message: str) -> None:
+def test_bad_settings(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         CMAES(**settings)
 
