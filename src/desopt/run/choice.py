@@ -22,7 +22,9 @@ from desopt.system.parallel import cores
 _VERBS = ("start", "begin", "round", "evaluate", "traffic", "repeated", "close")
 
 #: The settings of engines that do not take all of jobs, timeout and attempts.
-_TAKES: dict[str, tuple[str, ...]] = {"serial": (), "threads": ("jobs",), "flower": ()}
+_TAKES: dict[str, tuple[str, ...]] = {
+    "serial": (), "threads": ("jobs",), "flower": (), "executor": (),
+}  # fmt: skip
 
 #: Seconds to start the processes, and to take a round to them and back.
 _START, _ROUND = 2.0, 0.002
