@@ -564,7 +564,8 @@ def wave(x: Floats, batch: Floats) -> float:
 def test_best_point(method: str, snapshot_every: int, tmp_path: Path) -> None:
     """Of x0 and all points that were evaluated; the same after any resume."""
     points = [np.ones(3)]
-    step = {"es": 4.0, "es-csa": 4.0, "fed-zo-gd": 0.05, "fed-zo-sgd": 0.05}.get(method, 0.7)
+    steps = {"es": 4.0, "es-csa": 4.0, "cma-es": 4.0, "fed-zo-gd": 0.05, "fed-zo-sgd": 0.05}
+    step = steps.get(method, 0.7)
     options: dict[str, Any] = {"method": method, "rounds": 9, "eval_every": 1, "momentum": 0.3,
                                "step_size": step, "data": [X]}  # fmt: skip
     whole = run(wave, callbacks=lambda row: points.append(row.x), **options)

@@ -52,6 +52,7 @@ def minimize(
     mixture: int = 8,
     radius: float = 1e-6,
     population: int | None = None,
+    correlations: int = 256,
     regularization: float = 1e-6,
     setup: Callable[[], Any] | None = None,
     jobs: int | None = None,
@@ -80,6 +81,8 @@ def minimize(
     method, step_size, iterations, momentum, sampler, mixture, radius, population
         A name in ``desopt.METHODS`` or an algorithm object, which has settings of its own; alpha,
         K, beta, mutation sampler, l, mu and lambda of the paper, for the methods that have them.
+    correlations
+        Of ``cma-es``: the most variables for which it learns them; above, scales only.
     workers, rounds, batch_size, seed, participation, aggregate
         M, T, b, the seed of everything random, the share of the workers asked in a round, and how
         their points are combined: ``"mean"``, ``"median"`` or ``"trimmed-mean"``.

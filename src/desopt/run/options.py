@@ -172,6 +172,8 @@ OPTIONS: tuple[Option, ...] = (
     _method("radius", 1e-6, float, "mu of two-point estimates.", checks.positive),
     _method("population", None, int | None, "lambda of population methods; default: from M K b.",
             _optional(partial(checks.whole, least=2)), doors=RUNS),
+    _method("correlations", 256, int, "The most variables whose correlations cma-es learns.",
+            partial(checks.whole, least=0, most=4096), doors=RUNS),
     _method("aggregate", "mean", str, "How the workers' points become one.",
             _one_of(aggregate_names), doors=RUNS, choices=aggregate_names),
     Option("sampler", None, str | None, "Distribution of the mutations; default: the method's.",
