@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import BrokenExecutor, CancelledError, Future, ThreadPoolExecutor
 from concurrent.futures import Executor as Pool
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,36 @@ def test_functions_for_threads_need_not_be_sent(threads: ThreadPoolExecutor) -> 
             return least_squares(x, batch)
 
     assert same(run(Executor(threads), fun), run("serial"))
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_the_function_is_called_in_the_pool_only(threads: ThreadPoolExecutor, jobs: int) -> None:
+    """Also after it has turned out to be quick, in a pool of one."""
+    here = threading.get_ident()
+
+    def fun(x: Any, batch: Any) -> float:
+        assert threading.get_ident() != here
+        return least_squares(x, batch)
+
+    result = run(Executor(threads, jobs), fun, log_values=None)
+    assert same(result, run("serial"))
+
+
+def test_slow_functions_are_evaluated_by_single_values(threads: ThreadPoolExecutor) -> None:
+    """All workers of a pool share one search: es has one worker, and points ahead."""
+    together, most = threading.Barrier(2), 0
+
+    def fun(x: Any) -> float:
+        nonlocal most
+        with suppress(threading.BrokenBarrierError):
+            together.wait(0.05)
+            most = 2
+        together.reset()
+        return sphere(x)
+
+    settings = {"method": "es", "workers": 1, "rounds": 1, "log_values": None}
+    run(Executor(threads, jobs=2), fun, None, **settings)
+    assert most == 2
 
 
 def test_error_of_a_single_value_says_where(threads: ThreadPoolExecutor) -> None:

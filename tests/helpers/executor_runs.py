@@ -28,7 +28,7 @@ _RANDOM = np.random.default_rng(3)
 DATA = _RANDOM.standard_normal((40, N)), _RANDOM.standard_normal(40)
 SETTINGS: dict[str, Any] = {
     "workers": WORKERS, "rounds": 3, "iterations": 4, "batch_size": 5, "seed": 2, "eval_every": 1,
-    "method": "des-mr",
+    "method": "des-mr", "log_values": False,
 }  # fmt: skip
 
 

@@ -131,6 +131,7 @@ class Executor(InMemory):
         self._pool: Pool | None = None
         self._flying: _Flying = {}
         self._token = ""
+        self._slots = jobs or 1  # the pool is asked for its size at the start
 
     @property
     def slots(self) -> int:
@@ -149,7 +150,7 @@ class Executor(InMemory):
         _here[os.getpid(), self._token] = job
 
     def round(self, task: Task) -> Iterator[Answer]:
-        self._traffic.count(self._state)
+        self.count_round()
         workers = self._job.asked(task.round)
         where = f" in round {task.round}"
         return self._gather(_Call(f"worker {w}{where}", Job.work, (task, w)) for w in workers)

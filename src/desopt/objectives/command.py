@@ -220,7 +220,7 @@ class Command:
         raise FileNotFoundError(f"command: there is no program {self._program}")
 
     def _folder(self) -> str:
-        prefix = "desopt-" if self.keep == "none" else time.strftime("trial-%Y%m%d-%H%M%S-")
+        prefix = "desopt-trial-" if self.keep == "none" else time.strftime("trial-%Y%m%d-%H%M%S-")
         return tempfile.mkdtemp(prefix=prefix, dir=self.cwd)
 
     def _evaluate(self, folder: str, values: dict[str, Any], record: dict[str, Any]) -> float:
