@@ -136,11 +136,11 @@ UPPER = np.array([1e-2, 1e0, 1e1, 1e2, 1e3, 1e4])
 
 
 def parameters(u: Floats) -> Floats:
-    return LOWER * (UPPER / LOWER) ** u
+    return np.asarray(LOWER * (UPPER / LOWER) ** u)
 
 
 def coordinates(p: Floats) -> Floats:
-    return np.log(p / LOWER) / np.log(UPPER / LOWER)
+    return np.asarray(np.log(p / LOWER) / np.log(UPPER / LOWER))
 
 
 def simulator(rng: np.random.Generator, budget: int = 600) -> Problem:
