@@ -15,6 +15,7 @@ from desopt.contract.types import (
     Answer,
     Batches,
     FloatArray,
+    LocalFunction,
     LocalSearch,
     Objective,
     Task,
@@ -84,6 +85,17 @@ class Job:
         """One worker's round as a search, for drivers that evaluate single points."""
         search: LocalSearch = self.algorithm.search(self.share(task, worker), worker)  # type: ignore[attr-defined]
         return search
+
+    def function(
+        self, x: FloatArray, round: int, worker: int, batches: Batches | None
+    ) -> LocalFunction:
+        """One worker's function in a round; None: that of ``total``, which all rounds share."""
+        try:
+            local = self._local(worker)
+            return local.whole(x) if batches is None else local.function(x, round, batches)
+        except ObjectiveError as error:
+            error.worker, error.round = worker, round
+            raise
 
     def value(
         self, x: FloatArray, round: int, worker: int, batches: Batches, iteration: int

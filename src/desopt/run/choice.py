@@ -14,6 +14,7 @@ from desopt.contract.errors import check_name
 from desopt.contract.types import FloatArray
 from desopt.data import distinct
 from desopt.engines import ENGINES, Engine, Job
+from desopt.engines.matrix import Matrix
 from desopt.kernels.jit import compilation_noticed
 from desopt.run.code_digest import user_parts
 from desopt.run.options import refuse_settings_beside
@@ -42,11 +43,23 @@ def choose(
         refuse_settings_beside("engine", engine, settings)
         return engine, f"engine {engine.name}"
     check_name("engine", engine, ["auto", *ENGINES])
+    if getattr(job.objective, "vectorized", False):
+        return _matrix(engine)
     name, why = (engine, "") if engine != "auto" else _pick(job, x0, settings)
     given = {"jobs": settings.jobs, "timeout": settings.round_timeout,
              "attempts": settings.attempts}  # fmt: skip
     taken = {key: value for key, value in given.items() if key in _TAKES.get(name, given)}
     return ENGINES[name](**taken), f"engine {name}{why}"
+
+
+def _matrix(engine: str) -> tuple[Engine, str]:
+    """The engine of functions of a matrix."""
+    if engine not in ("auto", "serial"):
+        raise ValueError(
+            f"engine={engine!r} does not go with vectorized: a function of a matrix is called in "
+            "this process, with the points of all workers at once; leave engine out"
+        )
+    return Matrix(), "engine matrix: a function of the points of all workers"
 
 
 def _pick(job: Job, x0: FloatArray, settings: SimpleNamespace) -> tuple[str, str]:

@@ -54,6 +54,7 @@ def minimize(
     population: int | None = None,
     regularization: float = 1e-6,
     setup: Callable[[], Any] | None = None,
+    vectorized: bool | Callable[[Any], Any] = False,
     jobs: int | None = None,
     round_timeout: float | None = None,
     attempts: int = 3,
@@ -83,9 +84,11 @@ def minimize(
     workers, rounds, batch_size, seed, participation, aggregate
         M, T, b, the seed of everything random, the share of the workers asked in a round, and how
         their points are combined: ``"mean"``, ``"median"`` or ``"trimmed-mean"``.
-    regularization, setup
+    regularization, setup, vectorized
         The weight of a loss's penalty; a function called once per process before ``fun``, whose
-        return value is the last argument of ``fun``.
+        return value is the last argument of ``fun``; True for a function of a matrix, which
+        returns a value per row of X (``fun(X)`` or ``fun(X, batch)``, batches stacked), or the
+        conversion of X and batches to your arrays, such as ``torch.from_numpy``.
     engine, jobs, round_timeout, attempts
         ``"auto"``, a name in ``desopt.ENGINES`` or an engine object; the number of threads,
         processes or actors; the seconds and the attempts for one worker's part of a round. With
@@ -113,7 +116,7 @@ def _job(fun: Any, x0: Any, data: Any, settings: SimpleNamespace) -> tuple[Job, 
     """Objective, data and algorithm of the run, and its starting point."""
     settings.callbacks = arguments.as_callbacks(settings.callbacks)
     settings.journal = arguments.as_path(settings.journal)
-    objective = as_objective(fun, settings.regularization, settings.setup)
+    objective = as_objective(fun, settings.regularization, settings.setup, settings.vectorized)
     if objective is fun:
         options.refuse_settings_beside("fun", fun, settings)
     alone = arguments.for_one_worker(settings.method)
