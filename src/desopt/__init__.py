@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from desopt.engines import ENGINES
     from desopt.methods import METHODS, samplers
     from desopt.objectives import LOSSES
+    from desopt.objectives.command import Command
     from desopt.plugins import register
     from desopt.run.history import History, Interrupted, Row
     from desopt.run.minimize import minimize
@@ -36,6 +37,7 @@ _HOME = {
     "ENGINES": "desopt.engines",
     "LOSSES": "desopt.objectives",
     "METHODS": "desopt.methods",
+    "Command": "desopt.objectives.command",
     "EngineError": "desopt.contract.errors",
     "Failed": "desopt.contract.errors",
     "History": "desopt.run.history",
@@ -80,6 +82,7 @@ __all__ = [
     "ENGINES",
     "LOSSES",
     "METHODS",
+    "Command",
     "EngineError",
     "Failed",
     "History",

@@ -297,6 +297,80 @@ def es_csa(loss: Loss, shards: Sequence[Shard], x0: Vector, run: Settings) -> tu
     return x, None
 
 
+class Ranking(NamedTuple):
+    """The weights of a CMA-ES before they are normalised; positive for the first mu."""
+
+    raw: Vector
+    mu: int
+    mu_eff: float
+    mu_bad: float
+
+    def rates(self, n: int, faster: float, freedom: float) -> tuple[float, float, Vector]:
+        """c_1, c_mu and weights: ``faster`` times the tutorial's, or those for the freedom."""
+        raw, mu, mu_eff, mu_bad = self
+        other = 1 / (2 * (freedom / n + 1) * (n + 1) ** 0.75 + mu_eff / 2)
+        one = max(2 * faster / ((n + 1.3) ** 2 + mu_eff), other)
+        other *= mu_eff + 1 / mu_eff - 2 + raw.size / (2 * (raw.size + 5))
+        rank_mu = 2 * faster * (mu_eff - 2 + 1 / mu_eff) / ((n + 2) ** 2 + mu_eff)
+        rank_mu = min(1 - one, max(rank_mu, other))
+        positive_definite = (1 - one - rank_mu) / (n * rank_mu)
+        bad = min(1 + one / rank_mu, 1 + 2 * mu_bad / (mu_eff + 2), positive_definite)
+        w = np.where(raw > 0, raw / raw[:mu].sum(), raw * bad / np.abs(raw[mu:].sum()))
+        return one, rank_mu, w
+
+
+def ranking_of(size: int) -> Ranking:
+    raw = math.log((size + 1) / 2) - np.log(np.arange(1, size + 1))
+    mu = int(np.sum(raw > 0))
+    return Ranking(raw, mu, *(np.sum(w) ** 2 / np.sum(w**2) for w in (raw[:mu], raw[mu:])))
+
+
+def cma_es(loss: Loss, shards: Sequence[Shard], x0: Vector, run: Settings) -> tuple[Vector, None]:
+    """CMA-ES with the covariance matrix D C D, as matrices; C = I for more than 256 variables."""
+    n, M, N = len(x0), len(shards), sum(X.shape[0] for X, _ in shards)
+    size = max(round(M * run.K * run.b / N), 4 + math.floor(3 * math.log(n)))
+    ranking = ranking_of(size)
+    mu, mu_eff = ranking.mu, ranking.mu_eff
+    c_s = (mu_eff + 2) / (n + mu_eff + 5)
+    d_s = 1 + 2 * max(0.0, math.sqrt((mu_eff - 1) / (n + 1)) - 1) + c_s
+    c_p = (4 + mu_eff / n) / (n + 4 + 2 * mu_eff / n)
+    chi_n = math.sqrt(n) * (1 - 1 / (4 * n) + 1 / (21 * n**2))
+    one, rank_mu, w = ranking.rates(n, 1.0, n * (n + 1) / 2)
+    one_d, rank_mu_d, w_d = ranking.rates(n, (n + 2) / 3, n)
+    x, sigma, p_s, p_c, D = x0.copy(), run.alpha, np.zeros(n), np.zeros(n), np.ones(n)
+    C = np.eye(n if n <= 256 else 1)
+    for t in range(run.T):
+        A = np.linalg.cholesky(C) if n <= 256 else np.float64(1.0)
+        z = [normals(Stream(run.seed, t, SERVER, j, Purpose.NORMAL), n) for j in range(size)]
+        y = [np.dot(A, u) for u in z]
+        points = [x + sigma * D * v for v in y[: run.spent(t, size)]]
+        values = [sum(X.shape[0] * loss(p, X, b) for X, b in shards) for p in points]
+        best = [j for j in np.argsort(values, kind="stable") if math.isfinite(values[j])]
+        if not best:
+            continue
+        z_w = sum(w[i] * z[j] for i, j in enumerate(best[:mu]))
+        p_s = (1 - c_s) * p_s + math.sqrt(c_s * (2 - c_s) * mu_eff) * z_w
+        length = float(np.linalg.norm(p_s)) / chi_n
+        moves = length < (1.4 + 2 / (n + 1)) * math.sqrt(1 - (1 - c_s) ** (2 * (t + 1)))
+        x = x + sigma * D * np.dot(A, z_w)
+        sigma = sigma * math.exp(min(1.0, c_s / d_s * (length - 1)))
+        p_c = (1 - c_p) * p_c + moves * math.sqrt(c_p * (2 - c_p) * mu_eff) * D * np.dot(A, z_w)
+        kept = 1.0 if moves else 1 - c_p * (2 - c_p)
+        far = [1.0 if i < mu else n / np.sum(z[j] ** 2) for i, j in enumerate(best)]
+        q = p_c / D
+        d = one_d * ((np.linalg.solve(A, q) if A.size > 1 else q) ** 2 - kept)
+        d += rank_mu_d * sum(w_d[i] * (far[i] * z[j] ** 2 - 1) for i, j in enumerate(best))
+        beta = max(1.0, 2 * math.sqrt(np.trace(np.linalg.inv(C)) / len(C)) - 1)
+        D = D * np.sqrt(np.maximum(1 + d / beta, 0.25))
+        if n <= 256:
+            S = one * (np.outer(q, q) - kept * C)
+            for i, j in enumerate(best):
+                S += rank_mu * w[i] * (far[i] * np.outer(y[j], y[j]) - C)
+            root = np.sqrt(np.diag(C + S))
+            C, D = (C + S) / np.outer(root, root), D * root
+    return x, None
+
+
 class Reference(NamedTuple):
     """A method of the oracle.
 
@@ -320,6 +394,7 @@ ORACLE: dict[str, Reference] = {
     "zo-signsgd": Reference(zo_signsgd, 0.02),
     "es-csa": Reference(es_csa),
     "feedsign": Reference(feedsign, 0.02),
+    "cma-es": Reference(cma_es),
 }
 
 

@@ -94,7 +94,11 @@ def test_defaults_from_the_size_of_the_problem() -> None:
     for rows in (6_000_000, None):
         few = ProblemSize(n=100, rows=rows, workers=10, iterations=K, batch_size=50)
         assert METHODS["es-csa"].derived(few) == {"population": 17}
-    assert all(not method.derived(problem) for name, method in METHODS.items() if name != "es-csa")
+    populations = ("es-csa", "cma-es")
+    assert METHODS["cma-es"].derived(problem) == {"population": 20}
+    assert all(
+        not method.derived(problem) for name, method in METHODS.items() if name not in populations
+    )
 
 
 def test_unknown_names_are_refused() -> None:

@@ -295,7 +295,7 @@ def test_x_may_be_read_only_and_not_contiguous() -> None:
 def test_a_search_that_has_begun_goes_on(name: str) -> None:
     """Three values were told before; the rest is driven by values, not begun again."""
     pair, algorithm = Pair("lr", "csr", 1, 0.1), make(name, iterations=10)
-    task = Task(3, pair.x, (0.5,) if name == "es-csa" else ())
+    task = replace(algorithm.plan(algorithm.init(pair.x)), round=3)
     search, whole = algorithm.search(task, 2), algorithm.search(task, 2)
     f = pair.compiled.function(pair.x, 3, search.batches)
     for _ in range(3):

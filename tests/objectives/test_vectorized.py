@@ -315,6 +315,9 @@ def test_setup_comes_last() -> None:
 def test_engines_with_other_processes_are_refused(engine: str) -> None:
     with pytest.raises(ValueError, match=f"engine='{engine}' does not go with vectorized"):
         minimize(squares, engine=engine)
+    for name in ("round_timeout", "evaluation_timeout"):
+        with pytest.raises(ValueError, match=f"{name}=2.0 does not go with vectorized"):
+            minimize(squares, **{name: 2.0})
 
 
 def test_wrong_settings() -> None:

@@ -66,7 +66,8 @@ class Counted:
 
 WHOLE = ("rounds", "iterations", "workers", "batch_size", "attempts", "jobs", "mixture",
          "max_evaluations", "patience")  # fmt: skip
-REAL = ("step_size", "momentum", "radius", "max_seconds", "round_timeout", "target")
+REAL = ("step_size", "momentum", "radius", "max_seconds", "round_timeout",
+        "evaluation_timeout", "target")  # fmt: skip
 
 BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     *(({name: 0}, ValueError, rf"{name} must be .*1.*got 0") for name in WHOLE),
@@ -78,7 +79,11 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
       for name in REAL for bad in ("0.5", [0.5], 1j, True, np.array([0.5, 1.0]))),
     *(({name: math.nan}, ValueError, rf"{name} must be .*got (nan|NaN)") for name in REAL),
     *(({name: bad}, ValueError, rf"{name} must be .*> 0.*got {bad}")
-      for name in ("step_size", "radius", "max_seconds", "round_timeout") for bad in (0, -0.5)),
+      for name in ("step_size", "radius", "max_seconds", "round_timeout", "evaluation_timeout")
+      for bad in (0, -0.5)),
+    *(({"evaluation_timeout": 2, "engine": name}, ValueError,
+       rf"evaluation_timeout=2 needs .*engine '{name}' does not .*use engine='processes'")
+      for name in ("serial", "threads")),
     *(({name: math.inf, "method": "fed-zo-gd"}, ValueError, rf"{name} must be .*finite.*got inf")
       for name in ("step_size", "radius")),
     *(({name: None}, TypeError, rf"{name} must be a .*number, got None")
@@ -564,7 +569,8 @@ def wave(x: Floats, batch: Floats) -> float:
 def test_best_point(method: str, snapshot_every: int, tmp_path: Path) -> None:
     """Of x0 and all points that were evaluated; the same after any resume."""
     points = [np.ones(3)]
-    step = {"es": 4.0, "es-csa": 4.0, "fed-zo-gd": 0.05, "fed-zo-sgd": 0.05}.get(method, 0.7)
+    steps = {"es": 4.0, "es-csa": 4.0, "cma-es": 4.0, "fed-zo-gd": 0.05, "fed-zo-sgd": 0.05}
+    step = steps.get(method, 0.7)
     options: dict[str, Any] = {"method": method, "rounds": 9, "eval_every": 1, "momentum": 0.3,
                                "step_size": step, "data": [X]}  # fmt: skip
     whole = run(wave, callbacks=lambda row: points.append(row.x), **options)

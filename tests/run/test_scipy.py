@@ -25,6 +25,7 @@ Floats = NDArray[np.float64]
 SMALL: dict[str, Any] = {
     "workers": 2, "rounds": 3, "iterations": 4, "engine": "serial", "progress": False,
 }  # fmt: skip
+OURS: dict[str, Any] = SMALL | {"method": "des-mr"}
 START = np.array([1.0, -2.0, 3.0])
 
 
@@ -37,7 +38,7 @@ def shifted(x: Floats, centre: float, scale: float = 1.0) -> float:
 
 
 def run(x0: Any = START, **settings: Any) -> desopt.Result:
-    return desopt.minimize(square, x0, **SMALL | settings)
+    return desopt.minimize(square, x0, **OURS | settings)
 
 
 # --- the result ------------------------------------------------------------------------------
@@ -51,7 +52,7 @@ def test_result_is_scipys() -> None:
         assert getattr(result, name) is value
     with pytest.raises(AttributeError, match="jac"):
         _ = result.jac
-    assert {*result, "digest"} == set(dir(result))
+    assert {*result, "digest", "plot"} == set(dir(result))
 
 
 def test_result_is_copied_and_pickled() -> None:
@@ -164,10 +165,15 @@ def test_scipy_gives_our_bits(method: str) -> None:
     assert (result.fun, result.nfev, result.nit) == (ours.fun, ours.nfev, ours.nit)
 
 
+def test_the_default_method_is_that_of_minimize() -> None:
+    theirs = optimize.minimize(square, START, method=desopt.scipy_method(**SMALL))
+    assert theirs.digest == desopt.minimize(square, START, **SMALL).digest
+
+
 def test_arguments_of_the_function() -> None:
-    expected = desopt.minimize(partial(shifted, centre=2.0, scale=3.0), START, **SMALL)
+    expected = desopt.minimize(partial(shifted, centre=2.0, scale=3.0), START, **OURS)
     assert scipy_minimize(shifted, args=(2.0, 3.0)).digest == expected.digest
-    expected = desopt.minimize(partial(shifted, centre=2.0), START, **SMALL)
+    expected = desopt.minimize(partial(shifted, centre=2.0), START, **OURS)
     assert scipy_minimize(shifted, args=2.0).digest == expected.digest
 
 
@@ -187,7 +193,7 @@ def test_data_of_the_workers() -> None:
     def fun(x: Floats, batch: Floats, shift: float) -> float:
         return float(np.square(batch - x - shift).mean())
 
-    ours = desopt.minimize(lambda x, batch: fun(x, batch, 0.5), START, data, **SMALL, batch_size=9)
+    ours = desopt.minimize(lambda x, batch: fun(x, batch, 0.5), START, data, **OURS, batch_size=9)
     method = desopt.scipy_method("des-mr", data=data, **SMALL)
     options = {"batch_size": 9}
     theirs = optimize.minimize(fun, START, (0.5,), method=method, options=options)

@@ -62,6 +62,23 @@ def test_appears_on_a_terminal_without_an_update(monkeypatch: pytest.MonkeyPatch
         assert text in terminal.getvalue()
 
 
+def test_a_narrow_terminal_keeps_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bar gets shorter, and then the speed goes."""
+    note = "loss 0.312534, best 0.302534, 3 failed"
+    for columns, speed in ((120, True), (95, False)):
+        terminal = open_terminal(monkeypatch)
+        monkeypatch.setenv("COLUMNS", str(columns))
+        with Progress("es-csa", 600, unit="values", show=True) as shown:
+            shown.update(done=0)
+            time.sleep(0.001)  # so that there is a speed
+            shown.update(done=320, note=note, seconds_left=18.0)
+            wait_for(terminal, "about 18 s left")
+            said = terminal.getvalue()
+        assert f"320 of 600 values, {note}, " in said
+        assert ("values/s" in said) is speed
+        assert "\u2026" not in said  # nothing is cut off
+
+
 @pytest.mark.parametrize("keep", [False, True])
 def test_last_state_stays_on_demand(monkeypatch: pytest.MonkeyPatch, keep: bool) -> None:
     terminal = open_terminal(monkeypatch)

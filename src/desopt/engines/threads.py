@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from functools import partial
 from typing import TypeVar
 
 from desopt.contract.types import Answer, Task
 from desopt.engines.base import Job
 from desopt.engines.serial import InMemory
+from desopt.engines.trials import Outcome, Trial, outcome_of
 from desopt.system.parallel import cores
 
 T = TypeVar("T")
@@ -28,11 +29,18 @@ class Threads(InMemory):
         self.jobs = cores() if jobs is None else jobs
         self._pool: ThreadPoolExecutor | None = None
 
+    @property
+    def slots(self) -> int:
+        return self.jobs
+
     def start(self, job: Job) -> None:
         super().start(job)
         self._threads = min(self.jobs, job.workers)
         self._pool = ThreadPoolExecutor(max(1, self._threads - 1), "desopt")
         self._answers: Generator[Answer, None, None] | None = None  # of the last round
+        # Apart from the pool of rounds: while a value is computed, the calling thread only waits.
+        self._values = ThreadPoolExecutor(self.jobs, "desopt-value")
+        self._trials: dict[Future[Outcome], Trial] = {}
 
     def round(self, task: Task) -> Iterator[Answer]:
         self._traffic.count(self._state)
@@ -42,11 +50,21 @@ class Threads(InMemory):
     def evaluate(self, workers: Sequence[int]) -> list[tuple[float, int]]:
         return list(self._spread(partial(self._job.total, self._state.x), workers))
 
+    def submit(self, trial: Trial) -> None:
+        self._trials[self._values.submit(outcome_of, self._job, trial)] = trial
+
+    def completed(self) -> list[tuple[Trial, Outcome]]:
+        done = wait(self._trials, return_when=FIRST_COMPLETED).done if self._trials else set()
+        # an error is raised when no value is left that came with it
+        values = [future for future in done if future.exception() is None] or done
+        return [(self._trials.pop(future), future.result()) for future in values]
+
     def close(self) -> None:
         if self._pool is not None:
             if self._answers is not None:
                 self._answers.close()  # after a failed merge, threads may still wait for room
             self._pool.shutdown(cancel_futures=True)
+            self._values.shutdown(cancel_futures=True)
 
     def _spread(self, call: Callable[[int], T], workers: Sequence[int]) -> Generator[T, None, None]:
         """call(worker) for all workers, in their order; each thread takes the next one left.

@@ -23,6 +23,7 @@ from desopt.contract.types import (
     LocalSearch,
     Task,
 )
+from desopt.data import NoData
 from desopt.engines.base import Job
 
 #: The number of a value of the full objective, on all data of a worker; not part of a search.
@@ -93,6 +94,12 @@ def outcome_of(job: Job, trial: Trial) -> Outcome:
     else:
         reason = "" if math.isfinite(value) else f"the value is {value}"
     return Outcome(value, rows, time.perf_counter() - began, reason)
+
+
+def is_over_data(job: Job, trial: Trial) -> bool:
+    """Whether the value is the full objective over a worker's data, not one of a search."""
+    no_data = isinstance(job.shards[trial.key.worker], NoData)
+    return trial.key.number == OBJECTIVE and not no_data
 
 
 class Log(Protocol):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from desopt.methods.base import ProblemSize
+from desopt.methods.cma_es import CMAES
 from desopt.methods.des import DES
 from desopt.methods.es import ES
 from desopt.methods.es_csa import ESCSA
@@ -11,6 +12,7 @@ from desopt.methods.registry import METHODS, Method, make, restore
 from desopt.methods.zo_signsgd import ZOSignSGD
 
 __all__ = [
+    "CMAES",
     "DES",
     "ES",
     "ESCSA",

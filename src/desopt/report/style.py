@@ -10,28 +10,17 @@ from contextlib import contextmanager
 from typing import Any
 
 from desopt.methods.registry import COMPARED, METHODS, Look
+from desopt.system.plot_style import COMMON, GREY, SCREEN_SIZE, SMALL_SIZE, for_screen
 
 TEXT_WIDTH, COLUMN_WIDTH = 7.16, 3.5  # inches, of the paper's journal
-SCREEN_SIZE, SMALL_SIZE = (10.0, 4.6), (6.0, 3.6)  # inches, of plots for a screen
-DPI = 150
 
-GREY = "#666666"  # reference lines, and legend entries for dashes
 REFERENCE_LINE: Any = {"color": GREY, "linestyle": (0, (6, 4)), "linewidth": 1.0}
 BAND_OPACITY = 0.16
 
 #: The dash of a step size, where colour and marker are the method's.
 STEP_DASHES = (":", "--", "-", "-.")
 
-_COMMON: Any = {  # keys of matplotlib's rcParams
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.axisbelow": True,
-    "axes.grid": True,
-    "grid.color": "#E6E6E6",
-    "lines.markeredgewidth": 0.0,
-    "svg.hashsalt": "desopt",  # equal results give equal files
-}
-_PRINT: Any = _COMMON | {
+_PRINT: Any = COMMON | {
     "font.family": "serif",
     "font.serif": ["STIXGeneral"],  # comes with matplotlib: the same on every machine
     "mathtext.fontset": "stix",
@@ -48,12 +37,6 @@ _PRINT: Any = _COMMON | {
     "pdf.fonttype": 42,  # embedded TrueType, as publishers require
     "svg.fonttype": "path",
 }
-_SCREEN: Any = _COMMON | {
-    "grid.linewidth": 0.6,
-    "lines.linewidth": 1.6,
-    "lines.markersize": 5.0,
-    "savefig.dpi": DPI,
-}
 
 
 @contextmanager
@@ -62,15 +45,6 @@ def for_print() -> Iterator[None]:
     from matplotlib import rc_context
 
     with rc_context(_PRINT):
-        yield
-
-
-@contextmanager
-def for_screen() -> Iterator[None]:
-    """Plots for a screen."""
-    from matplotlib import rc_context
-
-    with rc_context(_SCREEN):
         yield
 
 
@@ -96,3 +70,21 @@ def setting_look(compared: Sequence[str], key: tuple[Any, ...], place: int) -> L
     """The method's look if only methods are compared, else one by place."""
     known = list(compared) == ["method"] and key[0] in METHODS
     return METHODS[key[0]].look if known else numbered_look(place)
+
+
+__all__ = [
+    "BAND_OPACITY",
+    "COLUMN_WIDTH",
+    "GREY",
+    "REFERENCE_LINE",
+    "SCREEN_SIZE",
+    "SMALL_SIZE",
+    "TEXT_WIDTH",
+    "for_print",
+    "for_screen",
+    "method_look",
+    "numbered_look",
+    "setting_look",
+    "step_dash",
+    "step_look",
+]

@@ -14,6 +14,7 @@ from desopt.report.claims import judge
 from desopt.report.results import Results
 from desopt.report.verdicts import Claim, departures
 from desopt.studies.output import printable, write_text
+from desopt.system.plot_style import require_matplotlib
 
 FORMATS = ("html", "svg", "pdf", "tex")
 MANIFEST = ".written"  # the files of a report, one name per line
@@ -35,7 +36,7 @@ def write(
     """Write the report; ``step(name, of)`` is called before each of its ``of`` parts."""
     drawn = [form for form in formats if form in ("svg", "pdf")]
     if drawn:
-        require_matplotlib()
+        require_matplotlib(NEEDS)
     claims = judge(results) if results.of_paper else []
     plans = figures.planned(results)
     count = len(plans) * bool(drawn) + 1
@@ -70,13 +71,6 @@ def _remove_former(out: Path, paths: Sequence[Path], formats: Sequence[str]) -> 
         elif (out / name).is_file():
             kept.append(name)
     write_text(record, "".join(f"{name}\n" for name in sorted([*kept, *now])))
-
-
-def require_matplotlib() -> None:
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError as error:
-        raise ModuleNotFoundError(NEEDS) from error
 
 
 def _write_claims(claims: Sequence[Claim], departed: str, out: Path) -> list[Path]:

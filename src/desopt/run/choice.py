@@ -22,7 +22,7 @@ from desopt.system.parallel import cores
 
 _VERBS = ("start", "begin", "round", "evaluate", "traffic", "repeated", "close")
 
-#: The settings of engines that do not take all of jobs, timeout and attempts.
+#: The settings of engines that do not take all of jobs, timeouts and attempts.
 _TAKES: dict[str, tuple[str, ...]] = {"serial": (), "threads": ("jobs",), "flower": ()}
 
 #: Seconds to start the processes, and to take a round to them and back.
@@ -44,27 +44,39 @@ def choose(
         return engine, f"engine {engine.name}"
     check_name("engine", engine, ["auto", *ENGINES])
     if getattr(job.objective, "vectorized", False):
-        return _matrix(engine)
+        return _matrix(engine, settings)
     name, why = (engine, "") if engine != "auto" else _pick(job, x0, settings)
     given = {"jobs": settings.jobs, "timeout": settings.round_timeout,
-             "attempts": settings.attempts}  # fmt: skip
+             "attempts": settings.attempts,
+             "evaluation_timeout": settings.evaluation_timeout}  # fmt: skip
+    if settings.evaluation_timeout is not None and name in _TAKES:
+        raise ValueError(
+            f"evaluation_timeout={settings.evaluation_timeout:g} needs a process that can be "
+            f"ended, which engine {name!r} does not have; use engine='processes' or 'ray'"
+        )
     taken = {key: value for key, value in given.items() if key in _TAKES.get(name, given)}
     return ENGINES[name](**taken), f"engine {name}{why}"
 
 
-def _matrix(engine: str) -> tuple[Engine, str]:
+def _matrix(engine: str, settings: SimpleNamespace) -> tuple[Engine, str]:
     """The engine of functions of a matrix."""
-    if engine not in ("auto", "serial"):
-        raise ValueError(
-            f"engine={engine!r} does not go with vectorized: a function of a matrix is called in "
-            "this process, with the points of all workers at once; leave engine out"
-        )
+    given = {"engine": None if engine in ("auto", "serial") else engine,
+             "round_timeout": settings.round_timeout,
+             "evaluation_timeout": settings.evaluation_timeout}  # fmt: skip
+    for name, value in given.items():
+        if value is not None:
+            raise ValueError(
+                f"{name}={value!r} does not go with vectorized: a function of a matrix is called "
+                f"in this process, with the points of all workers at once; leave {name} out"
+            )
     return Matrix(), "engine matrix: a function of the points of all workers"
 
 
 def _pick(job: Job, x0: FloatArray, settings: SimpleNamespace) -> tuple[str, str]:
     """The name of the engine that ``"auto"`` stands for, and the reason."""
     jobs = min(settings.jobs or cores(), job.workers)
+    if settings.evaluation_timeout is not None:
+        return "processes", ": evaluation_timeout needs a process that can be ended"
     if _safe_in_threads(job):
         return "threads", ": compiled objective"
     if settings.round_timeout is not None:

@@ -3,8 +3,9 @@
 A digest covers what the code does: instructions, constants, names, nested functions, plain
 default values and closure variables, and the plain constants and functions of the same module that
 it uses. It does not cover files, lines, function names and docstrings. A callable object counts by
-its class. Values that may change during a run (lists, arrays, counters) are left out, as is the
-inside of compiled functions.
+its class, and by what its ``code_identity()`` gives, if it has one: a tuple of plain values.
+Values that may change during a run (lists, arrays, counters) are left out, as is the inside of
+compiled functions.
 
 Instructions differ between minor versions of Python: digests are comparable within one only.
 """
@@ -65,7 +66,8 @@ class _Walk:
         wrapped = [n for n in _WRAPPED if inspect.getattr_static(thing, n, None) is not None]
         if wrapped:
             return ("wrapper", type(thing).__qualname__, self(getattr(thing, wrapped[0])))
-        return ("object", self._class(type(thing)))
+        identity = (_of_constant(thing.code_identity()),) if _has_identity(thing) else ()
+        return ("object", self._class(type(thing)), *identity)
 
     def _function(self, function: types.FunctionType) -> Any:
         code = function.__code__
@@ -75,7 +77,8 @@ class _Walk:
         used = {name: _content(cell) for name, cell in closure.items()}
         for name in _names(inside, ("LOAD_GLOBAL", "LOAD_NAME")):
             value = function.__globals__.get(name)
-            if _is_plain(value) or getattr(value, "__module__", None) == function.__module__:
+            own = getattr(value, "__module__", None) == function.__module__
+            if own or _is_plain(value) or _has_identity(value):
                 used.setdefault(name, value)
         defaults = function.__defaults__ or (), sorted((function.__kwdefaults__ or {}).items())
         return (
@@ -95,7 +98,7 @@ class _Walk:
         if _is_plain(value):
             return _of_constant(value)
         is_code = isinstance(value, types.FunctionType | types.MethodType | functools.partial)
-        if is_code or (isinstance(value, type) and not _is_library(value)):
+        if is_code or _has_identity(value) or (isinstance(value, type) and not _is_library(value)):
             return self(value)
         return type(value).__qualname__
 
@@ -154,6 +157,11 @@ def _is_plain(value: Any) -> bool:
     if isinstance(value, tuple | frozenset) and type(value) in (tuple, frozenset):
         return all(map(_is_plain, value))
     return type(value) in _PLAIN
+
+
+def _has_identity(value: Any) -> bool:
+    """Whether an object says itself what it is; a class does not."""
+    return callable(inspect.getattr_static(type(value), "code_identity", None))
 
 
 def _nested(code: types.CodeType) -> Iterator[types.CodeType]:

@@ -52,11 +52,13 @@ def minimize(
     mixture: int = 8,
     radius: float = 1e-6,
     population: int | None = None,
+    correlations: int = 256,
     regularization: float = 1e-6,
     setup: Callable[[], Any] | None = None,
     vectorized: bool | Callable[[Any], Any] = False,
     jobs: int | None = None,
     round_timeout: float | None = None,
+    evaluation_timeout: float | None = None,
     attempts: int = 3,
     eval_every: int | None = None,
     max_evaluations: int | None = None,
@@ -81,6 +83,8 @@ def minimize(
     method, step_size, iterations, momentum, sampler, mixture, radius, population
         A name in ``desopt.METHODS`` or an algorithm object, which has settings of its own; alpha,
         K, beta, mutation sampler, l, mu and lambda of the paper, for the methods that have them.
+    correlations
+        Of ``cma-es``: the most variables for which it learns them; above, scales only.
     workers, rounds, batch_size, seed, participation, aggregate
         M, T, b, the seed of everything random, the share of the workers asked in a round, and how
         their points are combined: ``"mean"``, ``"median"`` or ``"trimmed-mean"``.
@@ -89,10 +93,11 @@ def minimize(
         return value is the last argument of ``fun``; True for a function of a matrix, which
         returns a value per row of X (``fun(X)`` or ``fun(X, batch)``, batches stacked), or the
         conversion of X and batches to your arrays, such as ``torch.from_numpy``.
-    engine, jobs, round_timeout, attempts
+    engine, jobs, round_timeout, evaluation_timeout, attempts
         ``"auto"``, a name in ``desopt.ENGINES`` or an engine object; the number of threads,
-        processes or actors; the seconds and the attempts for one worker's part of a round. With
-        ``"threads"``, ``fun`` must be thread-safe.
+        processes or actors; the seconds for one worker's part of a round, and for a single value,
+        which fails after that; the attempts at either. With ``"threads"``, ``fun`` must be
+        thread-safe.
     journal, snapshot_every
         A file from which the same call resumes; rounds between states in it (0: none).
     eval_every, callbacks, progress

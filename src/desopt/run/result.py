@@ -7,13 +7,17 @@ and not with the package.
 from __future__ import annotations
 
 import numbers
-from typing import Any
+import os
+from typing import TYPE_CHECKING, Any
 
 from scipy.optimize import OptimizeResult
 
 from desopt.contract.codec import digest_of
 from desopt.contract.types import FloatArray
 from desopt.run.history import History
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 class Result(OptimizeResult):  # type: ignore[misc]  # SciPy has no types
@@ -46,6 +50,12 @@ class Result(OptimizeResult):  # type: ignore[misc]  # SciPy has no types
     def digest(self) -> str:
         """Digest of the bits of ``x``, to compare runs by; as ``desopt replay --digest``."""
         return digest_of(self.x)
+
+    def plot(self, path: str | os.PathLike[str] | None = None) -> Figure:
+        """Draw convergence and points with matplotlib; save the figure if a path is given."""
+        from desopt.run.plot import plot
+
+        return plot(self, path)
 
     def __repr__(self) -> str:
         """SciPy's table of ``x``, shortened, and of all fields that are a number or a text."""

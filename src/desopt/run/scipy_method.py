@@ -20,26 +20,27 @@ from desopt.system.terminal import warn
 _OURS = {"maxiter": "rounds", "maxfev": "max_evaluations", "disp": "progress"}
 
 
-def scipy_method(method: Any = "des-mr", **settings: Any) -> ScipyMethod:
+def scipy_method(method: Any = None, **settings: Any) -> ScipyMethod:
     """A method for ``scipy.optimize.minimize``::
 
         scipy.optimize.minimize(fun, x0, method=desopt.scipy_method("des-mr", workers=4))
 
     method, settings
-        As for ``desopt.minimize``, ``data`` included.
+        As for ``desopt.minimize``, ``data`` included. None: its default.
 
     SciPy's ``options`` may have all settings too, and they take precedence; ``maxiter`` is
     ``rounds``, ``maxfev`` is ``max_evaluations`` and ``disp`` is ``progress``. ``jac``, ``hess``,
     ``hessp`` and ``tol`` are not used, with a warning. ``fun`` gets an x of its own each time.
     """
-    return ScipyMethod(method, _settings(settings))
+    chosen = {} if method is None else {"method": method}
+    return ScipyMethod(chosen | _settings(settings))
 
 
 class ScipyMethod:
     """What SciPy calls with all arguments of its ``minimize``, the options one by one."""
 
-    def __init__(self, method: Any, settings: Mapping[str, Any]) -> None:
-        self._settings = {**settings, "method": method}
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self._settings = settings
 
     def __call__(
         self,

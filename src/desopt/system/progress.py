@@ -27,7 +27,8 @@ PATIENCE = 2.0
 #: Seconds between lines where there is no terminal: the first pause, doubled up to the longest.
 FIRST_PAUSE, LONGEST_PAUSE = 5.0, 60.0
 
-_BAR_WIDTH = 40
+#: Columns of the bar: as many as the words leave.
+_LEAST_BAR, _LONGEST_BAR = 8, 40
 
 
 class Progress:
@@ -140,13 +141,13 @@ class Progress:
             return f"{self._done:,} of {self._total:,} {self._unit}"
         return f"{self._done / self._total:.0%}"
 
-    def _facts(self) -> list[str]:
+    def _facts(self, *, speed_too: bool = True) -> list[str]:
         """The note, the speed and the time left, as far as they are known."""
         now, facts = time.monotonic(), [self._note] if self._note else []
         began, before = self._first or (now, self._done)
         moved = self._done > before and now > began  # a coarse clock may stand still
         speed = (self._done - before) / (now - began) if moved else 0.0
-        if speed and self._unit:
+        if speed and self._unit and speed_too:
             facts.append(f"{speed:.3g} {self._unit}/s")
         left = self._left
         if left is None and speed and self._total is not None:
@@ -162,8 +163,9 @@ class Progress:
     def _start(self) -> None:
         from rich.live import Live
 
+        self._terminal = self._console()
         live = Live(
-            console=self._console(), get_renderable=self._picture, refresh_per_second=4,
+            console=self._terminal, get_renderable=self._picture, refresh_per_second=4,
             # What the program prints goes above the bar, but only to its own terminal.
             transient=not self._keep, redirect_stdout=is_terminal(sys.stdout),
         )  # fmt: skip
@@ -182,13 +184,18 @@ class Progress:
         from rich.table import Table
         from rich.text import Text
 
+        room = self._terminal.width - len(self._label) - 2  # for bar and words
+        words = ", ".join(filter(None, [self._amount(), *self._facts()]))
+        if len(words) + _LEAST_BAR > room:
+            words = ", ".join(filter(None, [self._amount(), *self._facts(speed_too=False)]))
+        width = max(_LEAST_BAR, min(_LONGEST_BAR, room - len(words)))
         line = Table.grid(padding=(0, 1))
         for ratio in (None, None, 1):
             line.add_column(no_wrap=True, overflow="ellipsis", ratio=ratio)
         line.add_row(
             Text(self._label),
-            ProgressBar(self._total, self._done, width=_BAR_WIDTH, pulse=self._total is None),
-            Text(", ".join(filter(None, [self._amount(), *self._facts()]))),
+            ProgressBar(self._total, self._done, width=width, pulse=self._total is None),
+            Text(words),
         )
         return Group(line, *(Text(f"  {text}", style="dim") for text in self._details()))
 

@@ -33,21 +33,7 @@ class Watched:
         self._said = b""
         self._over = False
         self._code: int | None = None
-        self._control, theirs = socket_pair()
-        try:
-            with theirs:
-                self.popen: subprocess.Popen[Any] = subprocess.Popen(
-                    [
-                        sys.executable, "-S", "-P", watcher.__file__, str(self._owner),
-                        str(theirs.fileno()), ",".join(map(str, fds)), *command,
-                    ],
-                    pass_fds=[theirs.fileno(), *fds],
-                    start_new_session=True,  # Ctrl-C is for this process alone
-                    **options,
-                )  # fmt: skip
-        except BaseException:  # also Ctrl-C after the process has started: it ends
-            self._control.close()
-            raise
+        self.popen, self._control = start_watcher(command, fds, **options)
         self._control.setblocking(False)
 
     def fileno(self) -> int:
@@ -113,6 +99,28 @@ class Watched:
         if pid is not None:
             with suppress(OSError):
                 os.killpg(pid, signal.SIGKILL)
+
+
+def start_watcher(
+    command: Sequence[str], fds: Sequence[int] = (), **options: Any
+) -> tuple[subprocess.Popen[Any], socket.socket]:
+    """A watcher, and our end of the socket on which it reports."""
+    ours, theirs = socket_pair()
+    try:
+        with theirs:
+            popen: subprocess.Popen[Any] = subprocess.Popen(
+                [
+                    sys.executable, "-S", "-P", watcher.__file__, str(os.getpid()),
+                    str(theirs.fileno()), ",".join(map(str, fds)), *command,
+                ],
+                pass_fds=[theirs.fileno(), *fds],
+                start_new_session=True,  # Ctrl-C is for this process alone
+                **options,
+            )  # fmt: skip
+    except BaseException:  # also Ctrl-C after the process has started: it ends
+        ours.close()
+        raise
+    return popen, ours
 
 
 def socket_pair() -> tuple[socket.socket, socket.socket]:

@@ -1,7 +1,7 @@
-"""The main program of a watcher, between the engine's process and one that runs user code.
+"""The main program of a watcher, between our process and one that runs user code.
 
-It starts the command as its only child, and ends it and all its descendants as soon as the
-engine's process is gone or asks for it, or the command ends by itself. It notices the end of its
+It starts the command as its only child, and ends it and all its descendants as soon as our
+process is gone or asks for it, or the command ends by itself. It notices the end of its
 parent by the parent's number, not by a pipe: a fork of the parent may hold the other end open.
 On Linux it is the subreaper of the command's descendants: a daemon becomes its child instead of
 init's, so none escapes. It has one thread, so the kernel kills the command when the watcher
@@ -11,9 +11,16 @@ Started as ``watcher.py PARENT CONTROL FD,... COMMAND ...``. To the socket CONTR
 numbers: the command's process id, and its exit code once all are dead. End of file on CONTROL
 means: end everything. The other file descriptors are the command's.
 
+Started without COMMAND, it takes commands from CONTROL, one after the other: the start of a
+watcher takes longer than that of most programs. A request has a number, its length; then what
+``serve`` takes, marshalled; and the three standard files. The answer to a command that cannot be
+started is one number, minus the system's error.
+
 It uses only the standard library, and little of it: there is one watcher per process.
 """
 
+import errno
+import marshal
 import os
 import select
 import signal
@@ -35,13 +42,7 @@ _END = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 
 def main(parent: int, control: int, fds: list[int], command: list[str]) -> None:
     """Start the command, watch it, and report how it ended."""
-    _open_terminal()
-    signals = _signals()
-    os.set_inheritable(control, False)
-    _prctl(_SUBREAPER, 1)
-    # SIGCONT, not SIGKILL: it only wakes us, even if we were stopped. It also comes when the
-    # *thread* that started us ends; then there is nothing to do.
-    _prctl(_PARENT_DEATH, signal.SIGCONT)
+    signals = _prepare(control)
     child = _start(command)
     _close_in_watcher(fds)
     _say(control, child)
@@ -49,6 +50,35 @@ def main(parent: int, control: int, fds: list[int], command: list[str]) -> None:
     code = _end_family(child, code)
     _say(control, code)
     os._exit(0)
+
+
+def serve(parent: int, control: int) -> None:
+    """Start and watch one command after the other, until our process hangs up or is gone."""
+    signals = _prepare(control)
+    _close_in_watcher([])
+    code: int | None = 0
+    while code is not None and _requested(parent, control, signals):
+        request = _take(control)
+        if request is None:
+            break
+        child = _start_request(*request)
+        _say(control, child)
+        if child > 0:
+            code = _watch(parent, control, signals, child)
+            _say(control, _end_family(child, code))
+    os._exit(0)
+
+
+def _prepare(control: int) -> int:
+    """Become a watcher; the reading end of a pipe of signals."""
+    _open_terminal()
+    signals = _signals()
+    os.set_inheritable(control, False)
+    _prctl(_SUBREAPER, 1)
+    # SIGCONT, not SIGKILL: it only wakes us, even if we were stopped. It also comes when the
+    # *thread* that started us ends; then there is nothing to do.
+    _prctl(_PARENT_DEATH, signal.SIGCONT)
+    return signals
 
 
 def _open_terminal() -> None:
@@ -89,6 +119,63 @@ def _start(command: list[str]) -> int:
         os.write(2, f"{command[0]}: {error}\n".encode(errors="replace"))
     finally:
         os._exit(127)
+
+
+def _requested(parent: int, control: int, signals: int) -> bool:
+    """Wait for a request; False if there is a reason to end instead."""
+    events = select.poll()
+    events.register(control, select.POLLIN)
+    events.register(signals, select.POLLIN)
+    while os.getppid() == parent:
+        for fd, _ in events.poll(1000 * _LOOK):
+            if fd == control:
+                return True
+            if set(_END).intersection(os.read(signals, 512)):
+                return False
+    return False
+
+
+def _take(control: int) -> tuple[str, list[str], dict[str, str], str, list[int]] | None:
+    """The arguments of ``_start_request``; None once our process has hung up."""
+    import socket  # here, as a watcher of one command need not wait for it
+
+    with suppress(OSError), socket.socket(fileno=os.dup(control)) as requests:
+        head, fds, _, _ = socket.recv_fds(requests, NUMBER.size, 3)
+        if len(head) == NUMBER.size:
+            (size,) = NUMBER.unpack(head)
+            body = requests.recv(size, socket.MSG_WAITALL)
+            if len(body) == size:
+                for fd in fds:
+                    os.set_inheritable(fd, False)
+                program, arguments, environment, folder = marshal.loads(body)
+                return program, arguments, environment, folder, fds
+    return None
+
+
+def _start_request(
+    program: str, arguments: list[str], environment: dict[str, str], folder: str, fds: list[int]
+) -> int:
+    """Start a program with these standard files: its process id, or minus the system's error.
+
+    A spawn takes half the time of a fork. But the kernel does not end the program with us then:
+    our process does, or the watcher of our process.
+    """
+    try:
+        os.chdir(folder)
+        return os.posix_spawn(
+            program,
+            arguments,
+            environment,
+            file_actions=[(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate(fds)],
+            setsid=True,
+            setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],  # which Python ignores
+        )
+    except OSError as error:
+        return -(error.errno or errno.EIO)
+    finally:
+        os.chdir("/")
+        for fd in fds:
+            os.close(fd)
 
 
 def _close_in_watcher(fds: list[int]) -> None:
@@ -132,7 +219,7 @@ def _reap(child: int) -> int | None:
 def _end_family(child: int, code: int | None) -> int:
     """Kill until none is left: one may start another while we search."""
     limit, pause = time.monotonic() + _LAST_LIMIT, 0.001
-    while True:
+    while not (code is not None and _is_alone()):
         family = _family() if sys.platform == "linux" else None
         if family is None:
             _kill(os.killpg, child)
@@ -145,6 +232,21 @@ def _end_family(child: int, code: int | None) -> int:
             return -signal.SIGKILL if code is None else code
         time.sleep(pause)
         pause = min(2 * pause, 0.1)
+    return code
+
+
+def _is_alone() -> bool:
+    """Whether all descendants are known to be dead: a subreaper without children has none.
+
+    The system's table of processes takes milliseconds to read.
+    """
+    if sys.platform != "linux":
+        return False
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return True
+    return False
 
 
 def _family() -> list[int] | None:
@@ -194,4 +296,6 @@ def _prctl(option: int, value: int) -> None:
 
 if __name__ == "__main__":
     _parent_pid, _control, _fds, *_command = sys.argv[1:]
-    main(int(_parent_pid), int(_control), [int(fd) for fd in _fds.split(",") if fd], _command)
+    if _command:
+        main(int(_parent_pid), int(_control), [int(fd) for fd in _fds.split(",") if fd], _command)
+    serve(int(_parent_pid), int(_control))

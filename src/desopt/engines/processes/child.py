@@ -10,6 +10,7 @@ from desopt.contract.types import FloatArray, Task
 from desopt.engines.base import Job
 from desopt.engines.processes import messages
 from desopt.engines.processes.memory import attach, shared_floats
+from desopt.engines.trials import outcome_of
 
 
 def main(connection: int, job_fd: int, buffer_fd: int) -> None:
@@ -43,13 +44,27 @@ def _serve_all(connection: int, job_fd: int, buffer_fd: int) -> None:
     messages.write(connection, messages.READY)
     x = buffer[0]
     x.flags.writeable = False
+    prepared: set[int] = set()
     while True:
         request = messages.read(connection)
         try:
-            reply = _serve(job, request, x, buffer[1:])
+            if request[:1] == messages.VALUE:
+                reply = _value(job, request, prepared, connection)
+            else:
+                reply = _serve(job, request, x, buffer[1:])
         except Exception as error:
             reply = messages.pack_error(error)
         messages.write(connection, reply)
+
+
+def _value(job: Job, request: bytes, prepared: set[int], connection: int) -> bytes:
+    """The outcome of a trial; the first of a worker waits for its data and ``setup``."""
+    trial = messages.unpack_trial(request)
+    if (worker := trial.key.worker) not in prepared:
+        job.prepare(trial.x, trial.key.round, worker)
+        prepared.add(worker)
+    messages.write(connection, messages.BEGUN)  # the time for a value counts from here
+    return messages.pack_outcome(outcome_of(job, trial))
 
 
 def _serve(job: Job, request: bytes, x: FloatArray, points: FloatArray) -> bytes:

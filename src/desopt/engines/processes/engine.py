@@ -1,4 +1,4 @@
-"""Workers spread over processes: for Python functions that are slow or not thread-safe.
+"""Workers or single values spread over processes: for Python functions that are slow.
 
 The processes are spawned, not forked, and do not import the user's script again: functions
 travel by cloudpickle, so that those of a notebook work too, and no ``__main__`` guard is
@@ -9,14 +9,10 @@ this process.
 
 from __future__ import annotations
 
+import math
 import os
-import select
-import subprocess
-import time
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 from desopt.contract.errors import EngineError
 from desopt.contract.payload import layout_of
@@ -24,63 +20,51 @@ from desopt.contract.types import Answer, Task
 from desopt.engines.base import Job
 from desopt.engines.processes import messages
 from desopt.engines.processes.memory import anonymous_file, share, shared_floats
-from desopt.engines.processes.messages import Channel
-from desopt.engines.processes.python import python
+from desopt.engines.processes.pool import Lost, Pool, Request, resources_explained
 from desopt.engines.serial import InMemory
+from desopt.engines.trials import Outcome, Trial, is_over_data
 from desopt.system.parallel import cores, thread_limits
 from desopt.system.terminal import warn
-from desopt.system.watched import Watched, socket_pair
-
-_MAIN = "from desopt.engines.processes.child import main; main(*map(int, sys.argv[1:]))"
-#: Seconds for a process to import the package and unpack the job.
-_START_LIMIT = 120.0
-
-
-@dataclass(eq=False)
-class _Process:
-    watched: Watched
-    channel: Channel
-    deadline: float | None
-    ready: bool = False
-    worker: int | None = None
-
-    def receive(self) -> tuple[list[bytes], bool]:
-        """The messages that have come, and whether the process has ended or hung up."""
-        ended = self.watched.ended  # before receive: its last messages are there then
-        return self.channel.receive(), ended or self.channel.closed
 
 
 class Processes(InMemory):
     """``jobs`` processes (default: one per core).
 
     ``timeout``: seconds for one worker's part of a round, after which its process counts as
-    hung. ``attempts``: how often a part is tried before the run stops.
+    hung. ``attempts``: how often a part or a value is tried before the run stops, or the value
+    counts as failed. ``evaluation_timeout``: seconds for a single value, which fails after that.
     """
 
     name = "processes"
 
     def __init__(
-        self, jobs: int | None = None, timeout: float | None = None, attempts: int = 3
+        self,
+        jobs: int | None = None,
+        timeout: float | None = None,
+        attempts: int = 3,
+        evaluation_timeout: float | None = None,
     ) -> None:
         self.jobs = cores() if jobs is None else jobs
         self.timeout = timeout
         self.attempts = attempts
-        self._processes: list[_Process] = []
+        self.evaluation_timeout = evaluation_timeout
+        self._pool: Pool | None = None
         self._fds: list[int] = []
         self.repeated = 0
 
+    @property
+    def slots(self) -> int:
+        return self.jobs
+
     def start(self, job: Job) -> None:
         super().start(job)
-        self.repeated = self._failed_starts = 0
-        count = min(self.jobs, job.workers)
-        self._environment = os.environ | thread_limits(count)
-        with _resources():
+        self.repeated = 0
+        self._errors: list[bytes] = []
+        with resources_explained():
             self._fds.append(self._shared())
             slots = job.workers if job.handover else 0
             self._fds.append(anonymous_file(8 * job.n * (1 + slots)))
             self._buffer = shared_floats(self._fds[1], (1 + slots, job.n))
-            for _ in range(count):
-                self._processes.append(self._spawn())
 
     def round(self, task: Task) -> list[Answer]:
         self._traffic.count(self._state)
@@ -94,11 +78,11 @@ class Processes(InMemory):
             answers[answer.worker] = replace(answer, point=point)
 
         workers = self._job.asked(task.round)
-        requests = {
-            w: messages.pack_request(messages.WORK, task.round, w, task.scalars, task.limit)
+        requests = (
+            messages.pack_request(messages.WORK, task.round, w, task.scalars, task.limit)
             for w in workers
-        }
-        self.repeated += self._serve(requests, lambda _worker, message: keep(message))
+        )
+        self.repeated += self._serve(workers, requests, lambda _worker, message: keep(message))
         return [answers[worker] for worker in workers]
 
     def evaluate(self, workers: Sequence[int]) -> list[tuple[float, int]]:
@@ -108,106 +92,100 @@ class Processes(InMemory):
         def keep(worker: int, message: bytes) -> None:
             sums[worker] = messages.unpack_sum(message)
 
-        self._serve({w: messages.pack_request(messages.TOTAL, 0, w) for w in workers}, keep)
+        requests = (messages.pack_request(messages.TOTAL, 0, w) for w in workers)
+        self._serve(workers, requests, keep)
         return [sums[worker] for worker in workers]
 
+    def submit(self, trial: Trial) -> None:
+        limit = None if is_over_data(self._job, trial) else self.evaluation_timeout
+        message = messages.pack_trial(trial)
+        self._started(self.jobs).submit(Request(trial, message, self.timeout, limit))
+
+    def completed(self) -> list[tuple[Trial, Outcome]]:
+        pool = self._started(self.jobs)
+        done: list[tuple[Trial, Outcome]] = []
+        while not done and not self._errors and pool.outstanding:
+            for request, reply in pool.completed():
+                if isinstance(reply, Lost):
+                    done += self._without_value(request, reply)
+                elif reply[:1] == messages.ERROR:
+                    self._errors.append(reply)
+                else:
+                    done.append((request.about, messages.unpack_outcome(reply)))
+        if self._errors and not done:  # values that came with an error are not lost
+            raise messages.unpack_error(self._errors.pop())
+        return done
+
     def close(self) -> None:
-        for process in self._processes:
-            process.watched.stop()
-        while self._processes:
-            self._end(self._processes.pop())
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None
         while self._fds:
             os.close(self._fds.pop())
 
-    def _serve(self, requests: dict[int, bytes], keep: Callable[[int, bytes], None]) -> int:
-        """Send the requests, one per process at a time, until all have a reply.
+    def _started(self, size: int) -> Pool:
+        """The processes, of which up to ``size`` are started when they are needed.
+
+        Their shares of the cores are fixed at the first use: all must compute the same bits.
+        """
+        if self._pool is None:
+            environment = os.environ | thread_limits(size)
+            self._pool = Pool(self._fds, environment, size, self.attempts)
+        self._pool.size = max(self._pool.size, size)
+        return self._pool
+
+    def _serve(
+        self, workers: Sequence[int], requests: Iterable[bytes], keep: Callable[[int, bytes], None]
+    ) -> int:
+        """Send each worker's request to a process, until all have a reply.
 
         Returns the number of requests that were sent again.
         """
-        waiting = deque(requests)
-        failures = dict.fromkeys(requests, 0)
-        left = len(requests)
+        count = min(self.jobs, self._job.workers)
+        pool = self._started(count)
+        pool.grow(count)  # all at once: each takes a second
+        for worker, message in zip(workers, requests, strict=True):
+            pool.submit(Request(worker, message, self.timeout))
+        left, again = len(workers), 0
         while left:
-            for process in self._processes:
-                if process.ready and process.worker is None and waiting:
-                    self._send(process, waiting.popleft(), requests)
-            for process in self._wait():
-                replies, over = process.receive()
-                for message in replies:
-                    if message[:1] == messages.ERROR:
-                        raise messages.unpack_error(message)
-                    if message == messages.READY:
-                        process.ready, process.deadline = True, None
-                        self._failed_starts = 0
-                    elif process.worker is not None:
-                        keep(process.worker, message)
-                        process.worker = process.deadline = None
-                        left -= 1
-                if over:
-                    self._replace(process, "died", waiting, failures)
-            now = time.monotonic()
-            for process in list(self._processes):
-                if process.deadline is not None and now > process.deadline:
-                    self._replace(process, "gave no answer in time", waiting, failures)
-        return sum(failures.values())
+            for request, reply in pool.completed():
+                if isinstance(reply, bytes):
+                    keep(request.about, messages.checked(reply))
+                    left -= 1
+                    continue
+                worker, again = request.about, again + 1
+                if not self._tried_again(request, reply, f"the work of worker {worker} is done"):
+                    raise EngineError(
+                        f"worker {worker}: its process {reply.reason} in {self.attempts} attempts "
+                        f"of {self.attempts}; the run stops here and can be resumed from its "
+                        "journal"
+                    )
+        return again
 
-    def _send(self, process: _Process, worker: int, requests: dict[int, bytes]) -> None:
-        process.worker = worker
-        process.deadline = None if self.timeout is None else time.monotonic() + self.timeout
-        process.channel.send(requests[worker])
+    def _without_value(self, request: Request, lost: Lost) -> list[tuple[Trial, Outcome]]:
+        """The outcome of a value whose process was lost; none yet if it is tried again."""
+        if lost.late:
+            reason = f"no value within {request.value_limit:g} s"
+        elif self._tried_again(request, lost, f"value {request.about.id} is computed"):
+            self.repeated += 1
+            return []
+        else:
+            tries = f" in {self.attempts} attempts" if self.attempts > 1 else ""
+            reason = f"its process {lost.reason}{tries}"
+        return [(request.about, Outcome(math.nan, failed=reason))]
 
-    def _wait(self) -> list[_Process]:
-        """Processes with something to read, or none once a deadline has passed."""
-        deadlines = [p.deadline for p in self._processes if p.deadline is not None]
-        limit = max(0.0, min(deadlines) - time.monotonic()) + 0.001 if deadlines else None
-        events, by_fd = select.poll(), {}
-        for process in self._processes:
-            more = select.POLLOUT if process.channel.more else 0
-            for end, mask in (
-                (process.channel, select.POLLIN | more),
-                (process.watched, select.POLLIN),
-            ):
-                events.register(end, mask)
-                by_fd[end.fileno()] = process
-        found: dict[_Process, None] = {}
-        for fd, mask in events.poll(None if limit is None else 1000 * limit):
-            if mask & select.POLLOUT:
-                by_fd[fd].channel.flush()
-            if mask & ~select.POLLOUT:
-                found[by_fd[fd]] = None
-        return list(found)
-
-    def _replace(
-        self, process: _Process, how: str, waiting: deque[int], failures: dict[int, int]
-    ) -> None:
-        """Replace a process that died or hangs; its work is done again."""
-        code = self._end(process)
-        exit_text = f"signal {-code}" if code < 0 else f"exit code {code}"
-        reason = how if how != "died" else f"died ({exit_text})"
-        worker = process.worker
-        if not process.ready:
-            self._failed_starts += 1
-            if self._failed_starts >= self.attempts:
-                raise EngineError(
-                    f"process {process.watched.pid} {reason} before it was ready, "
-                    f"{self._failed_starts} in a row; its output on the terminal says why"
-                )
-        if worker is not None:
-            failures[worker] += 1
-            waiting.appendleft(worker)
-            if failures[worker] >= self.attempts:
-                raise EngineError(
-                    f"worker {worker}: its process {reason} in {failures[worker]} attempts of "
-                    f"{self.attempts}; the run stops here and can be resumed from its journal"
-                )
+    def _tried_again(self, request: Request, lost: Lost, what: str) -> bool:
+        """Submit a request again whose process was lost; False after the last attempt."""
+        request.failures += 1
+        if request.failures >= self.attempts:
+            return False
         warn(
-            f"process {process.watched.pid} {reason}; it was replaced"
-            + ("" if worker is None else f" and the work of worker {worker} is done again"),
+            f"process {lost.pid} {lost.reason}; it was replaced and {what} again",
             RuntimeWarning,
             stacklevel=2,
         )
-        with _resources():
-            self._processes[self._processes.index(process)] = self._spawn()
+        self._started(1).submit(request)
+        return True
 
     def _shared(self) -> int:
         """The job, in a file for all processes."""
@@ -220,34 +198,3 @@ class Processes(InMemory):
                 f"fun, setup, sampler or a loader cannot be sent to a process: {error}. Make what "
                 "cannot be sent in setup(), or use engine='threads' or 'serial'"
             ) from error
-
-    def _spawn(self) -> _Process:
-        ours, theirs = socket_pair()
-        try:
-            with theirs:
-                fds = [theirs.fileno(), *self._fds]
-                command = [*python(_MAIN), *map(str, fds)]
-                nothing = subprocess.DEVNULL
-                watched = Watched(command, fds, stdin=nothing, env=self._environment)
-        except BaseException:
-            ours.close()
-            raise
-        return _Process(watched, Channel(ours), time.monotonic() + _START_LIMIT)
-
-    @staticmethod
-    def _end(process: _Process) -> int:
-        """End the process and whatever it started; its exit code."""
-        process.channel.close()
-        return process.watched.wait()
-
-
-@contextmanager
-def _resources() -> Iterator[None]:
-    """Explain an error of the system that refuses a process, a file or memory."""
-    try:
-        yield
-    except OSError as error:
-        raise EngineError(
-            f"a process cannot be started: {error}; use fewer jobs, or raise the limits of "
-            "processes and open files (ulimit -u, ulimit -n)"
-        ) from error

@@ -1,9 +1,9 @@
 """Messages between an engine and its processes: what they say, and how they travel.
 
-No pickle: a request is a few numbers, a reply an answer as in ``contract.codec``, a sum or an
-error as JSON. On a socket, each follows its length. The engine never waits for one process while
-it sends or receives: one that was stopped in the middle of a message would block it for ever. A
-process has nobody else to talk to, and waits.
+No pickle: a request is a few numbers or a point, a reply an answer as in ``contract.codec``, a
+sum, the outcome of a trial, or an error as JSON. On a socket, each follows its length. The engine
+never waits for one process while it sends or receives: one that was stopped in the middle of a
+message would block it for ever. A process has nobody else to talk to, and waits.
 """
 
 from __future__ import annotations
@@ -14,17 +14,24 @@ import socket
 import struct
 from collections.abc import Iterable, Iterator
 
+import numpy as np
+
 from desopt.contract import codec
 from desopt.contract.errors import ObjectiveError
 from desopt.contract.payload import Layout
-from desopt.contract.types import Answer
+from desopt.contract.types import Answer, Batches
+from desopt.engines.trials import Key, Outcome, Trial
 
-WORK, TOTAL = b"W", b"T"
-#: POINT is an ANSWER whose final point is in shared memory.
-READY, ANSWER, POINT, SUM, ERROR = b"r", b"a", b"p", b"s", b"e"
+WORK, TOTAL, VALUE = b"W", b"T", b"V"
+#: POINT is an ANSWER whose final point is in shared memory. BEGUN: data and setup are ready, and
+#: the value of a trial is being computed.
+READY, BEGUN, ANSWER, POINT, SUM, OUTCOME, ERROR = b"r", b"b", b"a", b"p", b"s", b"o", b"e"
 
 _REQUEST = struct.Struct("<cQIQ")  # kind round worker limit
 _SUM = struct.Struct("<cdQ")  # kind total rows
+_TRIAL = struct.Struct("<cQIIIBq")  # kind round worker number basis batches iteration; then x
+_OUTCOME = struct.Struct("<cdQd")  # kind value rows seconds; then why it failed
+_BATCHES = tuple(Batches)
 _LENGTH = struct.Struct("<Q")
 
 #: Where an error of the user's function occurred.
@@ -74,6 +81,33 @@ def unpack_sum(message: bytes) -> tuple[float, int]:
     return total, rows
 
 
+def pack_trial(trial: Trial) -> bytes:
+    """A point to evaluate, with its name."""
+    batches = _BATCHES.index(trial.batches)
+    x = np.ascontiguousarray(trial.x, "<f8")
+    return _TRIAL.pack(VALUE, *trial.key, batches, trial.iteration) + x.tobytes()
+
+
+def unpack_trial(message: bytes) -> Trial:
+    """The other side of ``pack_trial``."""
+    _, *key, batches, iteration = _TRIAL.unpack_from(message)
+    x = np.frombuffer(message, "<f8", offset=_TRIAL.size).astype(np.float64)  # aligned
+    x.flags.writeable = False
+    return Trial(Key(*key), x, _BATCHES[batches], iteration)
+
+
+def pack_outcome(outcome: Outcome) -> bytes:
+    """What became of a trial."""
+    head = _OUTCOME.pack(OUTCOME, outcome.value, outcome.rows, outcome.seconds)
+    return head + outcome.failed.encode(errors="replace")
+
+
+def unpack_outcome(message: bytes) -> Outcome:
+    """The other side of ``pack_outcome``."""
+    _, value, rows, seconds = _OUTCOME.unpack_from(message)
+    return Outcome(value, rows, seconds, message[_OUTCOME.size :].decode())
+
+
 def pack_error(error: Exception) -> bytes:
     """An exception without its objects."""
     if isinstance(error, ObjectiveError):
@@ -98,6 +132,13 @@ def unpack_error(message: bytes) -> Exception:
     if name in known:
         return known[name](description)
     return RuntimeError(f"{name}: {description}")
+
+
+def checked(message: bytes) -> bytes:
+    """The message; an error is raised here as it was where it occurred."""
+    if message[:1] == ERROR:
+        raise unpack_error(message)
+    return message
 
 
 # --- how they travel -------------------------------------------------------------------------

@@ -54,12 +54,14 @@ class Ray:
         jobs: int | None = None,
         timeout: float | None = None,
         attempts: int = 3,
+        evaluation_timeout: float | None = None,
         **options: Any,
     ) -> None:
         self.address = address
         self.jobs = jobs
         self.timeout = timeout
         self.attempts = attempts
+        self.evaluation_timeout = evaluation_timeout
         self.repeated = 0
         self._options = options
         self._connected = False
@@ -185,7 +187,7 @@ class Ray:
         calls = [self._call(verb, group, workers) for group, workers in groups.items()]
         for group, replies in zip(groups, self._replies(groups, calls, limit), strict=True):
             for reply in messages.unpack_list(replies or b""):
-                self._server.receive(group, _checked(reply))
+                self._server.receive(group, messages.checked(reply))
 
     def _call(self, verb: str, group: int, workers: list[int]) -> Any:
         actor, message = self._actors[group], self._message(group)
@@ -217,7 +219,7 @@ class Ray:
                 end = time.monotonic() + _START_LIMIT
                 reply = self._reply(group, self._loading[group], end)
                 if reply is not None:
-                    _checked(reply)
+                    messages.checked(reply)
                     del self._loading[group]
                     break
                 failures += 1
@@ -261,10 +263,3 @@ def _separated(value: Any) -> tuple[bytes, list[Array]]:
             f"fun, setup, sampler or a loader cannot be sent to a cluster: {error}. Make what "
             "cannot be sent in setup(), or use engine='threads' or 'serial'"
         ) from error
-
-
-def _checked(reply: bytes) -> bytes:
-    """The reply; an error is raised here as it was in the actor."""
-    if reply[:1] == messages.ERROR:
-        raise messages.unpack_error(reply)
-    return reply
