@@ -243,6 +243,31 @@ def test_a_run_is_resumed(name: str, data: Any, tmp_path: Path) -> None:
     assert resumed.engine == "matrix"
 
 
+@pytest.mark.parametrize("name", ["des-mr", "es-csa", "fed-zo-sgd"])
+def test_values_of_a_run_are_kept_on_request(name: str, tmp_path: Path) -> None:
+    data = tuple(array[:48] for array in DATA)  # batches of one size
+    expected = minimize(residuals, data, method=name)
+    fun, journal = Counted(residuals), tmp_path / "run.journal"
+    with pytest.raises(RuntimeError, match="enough"):
+        minimize(_until(fun, 6), data, method=name, journal=journal, log_values=True)
+    assert len(fun.calls) == 6
+    result = minimize(fun, data, method=name, journal=journal, log_values=True)
+    assert (result.digest, result.fun) == (expected.digest, expected.fun)
+    full = sum(row["loss"] == row["loss"] for row in result.history) + 1  # of the objective
+    assert sum(fun.calls) == result.nfev + 3 * full + 2 * 3  # both starts in round 0 have a check
+
+
+def _until(fun: Any, calls: int) -> Any:
+    """The function, which fails after some calls."""
+
+    def limited(X: Floats, batch: Any) -> Any:
+        if len(fun.calls) == calls:
+            raise RuntimeError("enough")
+        return fun(X, batch)
+
+    return limited
+
+
 @pytest.mark.parametrize("budget", [1, 7, 40, 41, 44, 59])
 def test_the_budget_is_that_of_the_plain_function(budget: int) -> None:
     for name in ("des", "es-csa", "fed-zo-sgd"):

@@ -22,8 +22,8 @@ from desopt.objectives.stacking import as_numpy, repeated, stacked
 
 def minimize(fun: Any, data: Any = None, **settings: Any) -> desopt.Result:
     usual: dict[str, Any] = {
-        "workers": 3, "rounds": 2, "iterations": 4, "batch_size": 5, "progress": False,
-        "vectorized": True, "eval_every": 0,
+        "method": "des-mr", "workers": 3, "rounds": 2, "iterations": 4, "batch_size": 5,
+        "progress": False, "vectorized": True, "eval_every": 0,
     }  # fmt: skip
     return desopt.minimize(fun, START, data, **(usual | settings))
 

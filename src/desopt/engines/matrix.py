@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from desopt.contract.errors import Failed, ObjectiveError
-from desopt.contract.types import Answer, Batches, FloatArray, LocalFunction, Task
+from desopt.contract.types import Answer, Batches, FloatArray, LocalFunction, LocalSearch, Task
 from desopt.engines.base import Job
 from desopt.engines.serial import InMemory
 from desopt.engines.trials import OBJECTIVE, Outcome, Trial
+from desopt.methods.base import BaseAlgorithm
 from desopt.objectives.vectorized import CALL_BYTES, MatrixObjective, lockstep
 from desopt.system.terminal import warn
 
@@ -58,7 +59,11 @@ class Matrix(InMemory):
         began = time.perf_counter()
         functions = [self._function(trial) for trial in trials]
         iterations = [trial.iteration for trial in trials]
-        values = self._values([trial.x for trial in trials], functions, iterations)
+        try:
+            values = self._values([trial.x for trial in trials], functions, iterations)
+        except ObjectiveError as error:
+            _locate(error, trials)
+            raise
         seconds = (time.perf_counter() - began) / len(trials)
         return [
             (trial, _outcome(trial, f, value, seconds))
@@ -66,12 +71,36 @@ class Matrix(InMemory):
         ]
 
     def round(self, task: Task) -> Iterator[Answer]:
-        self._traffic.count(self._state)
-        workers = self._job.asked(task.round)
+        self.count_round()
+        job, workers = self._job, self._job.asked(task.round)
+        if (
+            getattr(type(job.algorithm), "work", None) is not BaseAlgorithm.work
+        ):  # code of its own, not a search
+            yield from (job.work(task, worker) for worker in workers)
+            return
         # a search has v and a point; all of them at once need no more memory than a call
-        together = max(1, CALL_BYTES // (16 * self._job.n))
+        together = max(1, CALL_BYTES // (16 * job.n))
         for begin in range(0, len(workers), together):
-            yield from self._together(task, workers[begin : begin + together])
+            searches = {w: job.search(task, w) for w in workers[begin : begin + together]}
+            found = self.finish(searches)
+            for search, rows in zip(searches.values(), found, strict=True):
+                answer = search.answer(rows)
+                yield answer if job.handover else answer.bare()
+
+    def finish(self, searches: Mapping[int, LocalSearch]) -> list[int]:
+        """Bring searches to their ends in lockstep; the samples that values of each are over."""
+        functions = [
+            self._job.function(search.x, search.round, worker, search.batches)
+            for worker, search in searches.items()
+        ]
+        try:
+            lockstep([*searches.values()], functions, self._values, self._violation)
+        except ObjectiveError as error:
+            error.round = self._state.round
+            if error.worker is None and len(searches) == 1:
+                (error.worker,) = searches
+            raise
+        return [f.rows for f in functions]
 
     def evaluate(self, workers: Sequence[int]) -> list[tuple[float, int]]:
         x, job = self._state.x, self._job
@@ -86,25 +115,6 @@ class Matrix(InMemory):
 
     def close(self) -> None:
         self._submitted, self._functions = [], {}
-
-    def _together(self, task: Task, workers: Sequence[int]) -> Iterator[Answer]:
-        """The answers of workers that go in lockstep."""
-        job = self._job
-        searches = [job.search(task, worker) for worker in workers]
-        functions = [
-            job.function(search.x, task.round, worker, search.batches)
-            for search, worker in zip(searches, workers, strict=True)
-        ]
-        try:
-            lockstep(searches, functions, self._values, self._violation)
-        except ObjectiveError as error:
-            error.round = task.round
-            if error.worker is None and len(workers) == 1:
-                error.worker = workers[0]
-            raise
-        for search, f in zip(searches, functions, strict=True):
-            answer = search.answer(f.rows)
-            yield answer if job.handover else answer.bare()
 
     def _function(self, trial: Trial) -> LocalFunction:
         """The trial's function, whose minibatch is drawn once in a round."""
@@ -134,6 +144,15 @@ class Matrix(InMemory):
                     _warn(found[row], alone, len(points))
                     break
         return found
+
+
+def _locate(error: ObjectiveError, trials: Sequence[Trial]) -> None:
+    """Where the call was, as far as its points agree."""
+    error.round, workers = trials[0].key.round, {trial.key.worker for trial in trials}
+    if error.worker is None and len(workers) == 1:
+        (error.worker,) = workers
+    first = trials[0].iteration
+    error.iteration = first if first >= 0 and trials[0].key.number != OBJECTIVE else None
 
 
 def _outcome(trial: Trial, f: LocalFunction, value: float | Failed, seconds: float) -> Outcome:

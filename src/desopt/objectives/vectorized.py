@@ -220,10 +220,9 @@ def lockstep(
 
     Points with a positive violation of the constraints are not evaluated.
     """
-    room = CALL_BYTES // (8 * searches[0].x.size)
     active = [pair for pair in zip(searches, functions, strict=True) if pair[0].needed]
     while active:
-        each = max(1, room // len(active))
+        each = max(1, CALL_BYTES // (8 * searches[0].x.size * len(active)))
         asked = [search.ask(min(search.needed, each)) for search, _ in active]
         points = [x for xs in asked for x in xs]
         owners = [f for (_, f), xs in zip(active, asked, strict=True) for _ in xs]
@@ -266,7 +265,8 @@ def _found(
 
 def _iterations(search: LocalSearch, count: int) -> Sequence[int]:
     """The iteration whose minibatch each point asked for has; 0 where all have the same."""
-    return search.iterations if search.batches is Batches.ITERATION else [0] * count
+    fresh = search.batches is Batches.ITERATION
+    return search.iterations[:count] if fresh else [0] * count
 
 
 def _parts(rows: list[int], keys: Sequence[Any], point: int, batch: int) -> Iterator[Sequence[int]]:
