@@ -12,7 +12,6 @@ from desopt.contract.types import Answer, Batches, FloatArray, LocalFunction, Lo
 from desopt.engines.base import Job
 from desopt.engines.serial import InMemory
 from desopt.engines.trials import OBJECTIVE, Outcome, Trial
-from desopt.methods.base import BaseAlgorithm
 from desopt.objectives.vectorized import CALL_BYTES, MatrixObjective, lockstep
 from desopt.system.terminal import warn
 
@@ -22,10 +21,14 @@ class Matrix(InMemory):
 
     In the first call of a run, some values are compared with those of the same points alone
     (``checked`` of them): if they differ, the run cannot be repeated with other calls.
+    ``lockstep``: False for an algorithm whose rounds are code of its own, not local searches.
     """
 
     name = "matrix"
     slots = 2**31 - 1
+
+    def __init__(self, lockstep: bool = True) -> None:
+        self._lockstep = lockstep
 
     def start(self, job: Job) -> None:
         super().start(job)
@@ -59,8 +62,10 @@ class Matrix(InMemory):
         began = time.perf_counter()
         functions = [self._function(trial) for trial in trials]
         iterations = [trial.iteration for trial in trials]
+        searched = trials[0].key.number != OBJECTIVE
+        evaluated = self._values if searched else self._objective.values
         try:
-            values = self._values([trial.x for trial in trials], functions, iterations)
+            values = evaluated([trial.x for trial in trials], functions, iterations)
         except ObjectiveError as error:
             _locate(error, trials)
             raise
@@ -73,9 +78,7 @@ class Matrix(InMemory):
     def round(self, task: Task) -> Iterator[Answer]:
         self.count_round()
         job, workers = self._job, self._job.asked(task.round)
-        if (
-            getattr(type(job.algorithm), "work", None) is not BaseAlgorithm.work
-        ):  # code of its own, not a search
+        if not self._lockstep:
             yield from (job.work(task, worker) for worker in workers)
             return
         # a search has v and a point; all of them at once need no more memory than a call
@@ -133,6 +136,7 @@ class Matrix(InMemory):
         functions: Sequence[LocalFunction],
         iterations: Sequence[int],
     ) -> list[float | Failed]:
+        """The values; those of the first call of a search are checked."""
         found = self._objective.values(points, functions, iterations)
         if self._unchecked and len(points) > 1:
             self._unchecked = False

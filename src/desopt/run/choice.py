@@ -51,8 +51,9 @@ def choose(
         return _by_value(engine, job, log, settings), f"engine {engine.name}"
     check_name("engine", engine, ["auto", *ENGINES])
     if getattr(job.objective, "vectorized", False):
-        matrix, why = _matrix(engine, settings)
-        return _by_value(matrix, job, log, settings), why
+        _check_matrix(engine, settings)
+        why = "engine matrix: a function of the points of all workers"
+        return _by_value(Matrix(lockstep=_has_search(job)), job, log, settings), why
     name, why = (engine, "") if engine != "auto" else _pick(job, state, log, settings)
     given = {"jobs": settings.jobs, "timeout": settings.round_timeout,
              "attempts": settings.attempts,
@@ -66,8 +67,8 @@ def choose(
     return _by_value(ENGINES[name](**taken), job, log, settings), f"engine {name}{why}"
 
 
-def _matrix(engine: str, settings: SimpleNamespace) -> tuple[Matrix, str]:
-    """The engine of functions of a matrix."""
+def _check_matrix(engine: str, settings: SimpleNamespace) -> None:
+    """Refuse settings of other engines for a function of a matrix."""
     given = {"engine": None if engine in ("auto", "serial") else engine,
              "round_timeout": settings.round_timeout,
              "evaluation_timeout": settings.evaluation_timeout}  # fmt: skip
@@ -77,7 +78,6 @@ def _matrix(engine: str, settings: SimpleNamespace) -> tuple[Matrix, str]:
                 f"{name}={value!r} does not go with vectorized: a function of a matrix is called "
                 f"in this process, with the points of all workers at once; leave {name} out"
             )
-    return Matrix(), "engine matrix: a function of the points of all workers"
 
 
 def _by_value(engine: Engine, job: Job, log: Log, settings: SimpleNamespace) -> Engine:
