@@ -196,7 +196,7 @@ def minimize(fun: Any, data: Any = None, **settings: Any) -> desopt.Result:
         "method": "des", "workers": 3, "rounds": 4, "iterations": 6, "batch_size": 6,
         "progress": False, "vectorized": True,
     }  # fmt: skip
-    return desopt.minimize(fun, START, data, **(usual | settings))
+    return desopt.minimize(fun, data=data, **(usual | {"x0": START} | settings))
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -271,6 +271,35 @@ def test_the_budget_is_that_of_the_plain_function(budget: int) -> None:
         assert (found.digest, found.nfev) == (plain.digest, plain.nfev)
         assert found.nfev <= budget
         assert sum(fun.calls) - found.nfev <= 3  # those of the check
+
+
+RESTRICTED: dict[str, dict[str, Any]] = {
+    "bounds": {"bounds": (-1.0, 1.5)},
+    "scale": {"bounds": [(0.25, 9.0)] * 2 + [(None, None)] * 2 + [(1.0, 1.0)],
+              "scale": ["log", "linear", "own", "own", "linear"], "x0": [1.0, 1.0, 0.0, 0.5, 1.0]},
+    "constraints": {"constraints": lambda x: [x[0] + 0.5, x[1] - 1.0]},
+    "far": {"constraints": lambda x: x[0] + 2.0, "bounds": (-4.0, 4.0)},  # x0 violates them
+}  # fmt: skip
+CASES = [
+    (name, case) for name, method in METHODS.items() for case, settings in RESTRICTED.items()
+    if {"bounds", "constraints"} & settings.keys() <= {*getattr(method.algorithm, "observes", ())}
+]  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:fun returned NaN")
+@pytest.mark.parametrize(("name", "case"), CASES)
+def test_bounds_scales_and_constraints(name: str, case: str) -> None:
+    """The function has a matrix of the user's variables, and no points that violate them."""
+    for data, single, many in ((None, square, squares), (DATA, residual, residuals)):
+        settings = {"method": name, "rounds": 2, **RESTRICTED[case]}
+        plain = {"vectorized": False, "engine": "serial", "log_values": False}
+        expected, fun = minimize(single, data, **settings, **plain), Counted(many)
+        for log_values in (False, True):
+            found = minimize(fun, data, log_values=log_values, **settings)
+            assert (found.digest, found.nfev) == (expected.digest, expected.nfev)
+            np.testing.assert_equal(found.fun, expected.fun)
+            assert found.engine == "matrix"
+        assert max(fun.calls) > 1 or name == "es"  # whose points come one after the other
 
 
 def test_an_algorithm_with_code_of_its_own() -> None:

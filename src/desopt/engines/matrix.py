@@ -63,7 +63,7 @@ class Matrix(InMemory):
         functions = [self._function(trial) for trial in trials]
         iterations = [trial.iteration for trial in trials]
         searched = trials[0].key.number != OBJECTIVE
-        evaluated = self._values if searched else self._objective.values
+        evaluated = self._values if searched else self._full
         try:
             values = evaluated([trial.x for trial in trials], functions, iterations)
         except ObjectiveError as error:
@@ -108,9 +108,7 @@ class Matrix(InMemory):
     def evaluate(self, workers: Sequence[int]) -> list[tuple[float, int]]:
         x, job = self._state.x, self._job
         functions = [job.function(x, self._state.round, worker, None) for worker in workers]
-        if self._violation is not None and self._violation(x) > 0.0:
-            return [(math.nan, f.rows) for f in functions]
-        values = self._objective.values([x] * len(functions), functions, [0] * len(functions))
+        values = self._full([x] * len(functions), functions, [0] * len(functions))
         return [
             (math.nan if isinstance(value, Failed) else value * f.rows, f.rows)
             for f, value in zip(functions, values, strict=True)
@@ -129,6 +127,17 @@ class Matrix(InMemory):
         if key not in self._functions:
             self._functions[key] = self._job.function(trial.x, round, worker, batches)
         return self._functions[key]
+
+    def _full(
+        self,
+        points: Sequence[FloatArray],
+        functions: Sequence[LocalFunction],
+        iterations: Sequence[int],
+    ) -> list[float | Failed]:
+        """Values of the full objective, all at one x; NaN where it violates the constraints."""
+        if self._violation is not None and self._violation(points[0]) > 0.0:
+            return [math.nan] * len(points)
+        return self._objective.values(points, functions, iterations)
 
     def _values(
         self,

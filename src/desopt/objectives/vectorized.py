@@ -183,17 +183,17 @@ class VectorizedFunction:
 
     def __init__(self, objective: VectorizedObjective, batch: Batch) -> None:
         self.rows = batch.rows
-        self._objective, self._batch = objective, batch
+        self._objective, self.batch = objective, batch
 
     def key(self, iteration: int) -> tuple[int, int]:
         """Equal where the batch is."""
-        batch, shard = self._batch, self._batch.shard
+        batch, shard = self.batch, self.batch.shard
         if isinstance(shard, NoData) or (batch.batches is Batches.ALL and shard.size is not None):
             return id(shard), -1
         return id(self), max(iteration, 0) if batch.fresh else 0
 
     def arguments(self, iteration: int) -> tuple[Any, ...]:
-        batch = self._batch.at(iteration)
+        batch = self.batch.at(iteration)
         try:
             return batch.arguments()
         except ObjectiveError as error:
