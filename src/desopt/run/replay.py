@@ -63,7 +63,7 @@ def _point_of(
     with refusing(path, "what it holds"):
         (state,) = forward(algorithm, contents, (key.round,))
     if key.number == OBJECTIVE:
-        return np.array(state.x)
+        return _of_user(np.array(state.x), contents.header["config"])
     with ValueLog(path.with_name(path.name + SUFFIX), None) as log:
         search = algorithm.search(algorithm.plan(state), key.worker)  # type: ignore[attr-defined]
         while search.index < key.number and search.basis <= key.basis:
@@ -75,7 +75,7 @@ def _point_of(
     points = search.ask(ahead + 2)
     if search.basis != key.basis or not 0 <= ahead < len(points):
         raise ValueError(f"no trial {trial}: the values in {path}{SUFFIX} do not lead there")
-    return np.array(points[ahead])
+    return _of_user(np.array(points[ahead]), contents.header["config"])
 
 
 def replayed(

@@ -129,7 +129,7 @@ class Session:
         """One more value: on the progress bar, and in the notice before a slow run."""
         self.slow.value(values[-1].seconds)
         best = math.nan if values.best is None or not self.plain else values.best.value
-        self.bar.value(values.searched, best, values.failures)
+        self.bar.value(len(values), best, values.failures)
 
     def _planned(self) -> int:
         """Function values of the whole run, at most."""
