@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from desopt.plugins import register
     from desopt.run.history import History, Interrupted, Row
     from desopt.run.minimize import minimize
+    from desopt.run.optimizer import OpenTrial, Optimizer, tell
     from desopt.run.replay import replay
     from desopt.run.result import Result
     from desopt.run.scipy_method import scipy_method
@@ -44,12 +45,15 @@ _HOME = {
     "Interrupted": "desopt.run.history",
     "JournalError": "desopt.contract.errors",
     "ObjectiveError": "desopt.contract.errors",
+    "OpenTrial": "desopt.run.optimizer",
+    "Optimizer": "desopt.run.optimizer",
     "Result": "desopt.run.result",
     "Row": "desopt.run.history",
     "TheoryWarning": "desopt.contract.errors",
     "minimize": "desopt.run.minimize",
     "register": "desopt.plugins",
     "replay": "desopt.run.replay",
+    "tell": "desopt.run.optimizer",
     "scipy_method": "desopt.run.scipy_method",
 }
 _MODULES = {
@@ -89,6 +93,8 @@ __all__ = [
     "Interrupted",
     "JournalError",
     "ObjectiveError",
+    "OpenTrial",
+    "Optimizer",
     "Result",
     "Row",
     "TheoryWarning",
@@ -101,6 +107,7 @@ __all__ = [
     "samplers",
     "scipy_method",
     "streams",
+    "tell",
     "testing",
     "theory",
 ]

@@ -19,6 +19,7 @@ from desopt.contract.payload import Cost, Layout
 from desopt.contract.types import Answer, Batches, Step, Task
 from desopt.engines import Job
 from desopt.engines.serial import Serial
+from desopt.engines.trials import NoLog
 from desopt.methods.des import DES
 from desopt.methods.samplers import Key, Sampler
 from desopt.objectives import LinearModel
@@ -231,7 +232,8 @@ def test_auto_asks_for_no_more_values_than_a_round_needs() -> None:
     run(fun, method=DES(iterations=5), engine=Keep(), jobs=None, eval_every=0)
     calls.clear()
     settings = options.checked("minimize", {"rounds": 2, "jobs": 2})
-    chosen, why = choose("auto", replace(jobs[0], algorithm=Declared()), np.zeros(4), settings)
+    job = replace(jobs[0], algorithm=Declared())
+    chosen, why = choose("auto", job, job.algorithm.init(np.zeros(4)), NoLog(), settings)
     assert chosen.name == "processes"
     assert "ms a round, 2 processes save about" in why
     assert len(calls) <= 4

@@ -85,8 +85,8 @@ def job() -> Job:
             super().start(job)
 
     desopt.minimize(
-        lambda x: float(x @ x), np.ones(3), workers=2, rounds=1, iterations=4, engine=Keep(),
-        progress=False,
+        lambda x: float(x @ x), np.ones(3), method="des-mr", workers=2, rounds=1, iterations=4,
+        engine=Keep(), progress=False,
     )  # fmt: skip
     return jobs[0]
 

@@ -33,8 +33,8 @@ RANDOM = np.random.default_rng(0)
 X = RANDOM.standard_normal((40, 3))
 Y = np.where(X[:, 0] > 0, 1.0, -1.0)
 SMALL: dict[str, Any] = {
-    "workers": 2, "rounds": 3, "iterations": 4, "batch_size": 25, "engine": "serial",
-    "progress": False,
+    "method": "des-mr", "workers": 2, "rounds": 3, "iterations": 4, "batch_size": 25,
+    "engine": "serial", "progress": False,
 }  # fmt: skip
 TWO_POINT = [name for name, method in desopt.METHODS.items() if method.pairs]
 
@@ -87,8 +87,8 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     *(({name: math.inf, "method": "fed-zo-gd"}, ValueError, rf"{name} must be .*finite.*got inf")
       for name in ("step_size", "radius")),
     *(({name: None}, TypeError, rf"{name} must be a .*number, got None")
-      for name in ("rounds", "iterations", "workers", "batch_size", "seed", "step_size",
-                   "momentum", "mixture", "radius", "attempts", "snapshot_every")),
+      for name in ("iterations", "batch_size", "seed", "step_size", "momentum", "mixture",
+                   "radius", "attempts", "snapshot_every")),
     *(({name: -1}, ValueError, rf"{name} must be .*0.*got -1")
       for name in ("seed", "eval_every", "snapshot_every")),
     ({"seed": 2**64}, ValueError, r"seed must be 0 to .*, got 18446744073709551616"),
@@ -480,9 +480,10 @@ def slow(x: Floats) -> float:
     ("options", "status", "nit", "message"),
     [
         ({"rounds": 4}, Status.ROUNDS, 4, "4 rounds done"),
-        ({"max_evaluations": 21}, Status.EVALUATIONS, 2,
-         "max_evaluations 21 spent but for 1, too few for a round of 2 workers"),
-        ({"max_evaluations": 25}, Status.EVALUATIONS, 3, "max_evaluations 25 spent ("),
+        ({"max_evaluations": 21}, Status.EVALUATIONS, 2, "max_evaluations 21 spent ("),
+        ({"max_evaluations": 25}, Status.EVALUATIONS, 2,
+         "max_evaluations 25 spent but for 3, too few for a round of 2 workers"),
+        ({"max_evaluations": 26}, Status.EVALUATIONS, 3, "max_evaluations 26 spent ("),
         ({"max_evaluations": 20, "eval_every": 7}, Status.EVALUATIONS, 2, "max_evaluations 20"),
         ({"max_seconds": 0.05, "fun": slow}, Status.SECONDS, None, "max_seconds 0.05 spent"),
         ({"target": 2.0}, Status.TARGET, None, "target 2 reached: "),
@@ -727,14 +728,16 @@ def test_bar_on_demand(capfd: pytest.CaptureFixture[str]) -> None:
     result = run(progress=True)
     out, err = capfd.readouterr()
     assert out == ""
-    assert f"des-mr: 3 of 3 rounds, loss {result.fun:.6g}" in err
+    assert f"des-mr: 3 of 3 rounds, best {result.fun:.6g}" in err
 
 
 SCRIPT = """
 import desopt
 from desopt.system import progress
 progress.PATIENCE = 0.0
-desopt.minimize(lambda x: float(x @ x), [1.0, 2.0], rounds=3, iterations=4, engine="serial")
+desopt.minimize(
+    lambda x: float(x @ x), [1.0, 2.0], method="des-mr", rounds=3, iterations=4, engine="serial"
+)
 print("done")
 """
 
@@ -760,5 +763,5 @@ def test_bar_on_a_terminal() -> None:
         assert process.stdout.read() == b"done\n"
         assert process.wait() == 0
     os.close(master)
-    for part in ("des-mr", "3 of 3 rounds", "loss"):
+    for part in ("des-mr", "3 of 3 rounds", "best"):
         assert part in shown.decode()

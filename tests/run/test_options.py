@@ -141,7 +141,7 @@ OTHER: dict[str, Any] = {
     "engine": "threads", "jobs": 2, "round_timeout": 60.0, "evaluation_timeout": 60.0,
     "attempts": 2, "rounds": 5,
     "max_evaluations": 10**6, "max_seconds": 1e6, "target": -1.0, "patience": 50, "eval_every": 2,
-    "callbacks": print, "snapshot_every": 1, "progress": None,
+    "log_values": True, "ahead": False, "callbacks": print, "snapshot_every": 1, "progress": None,
 }  # fmt: skip
 METHOD = {"radius": "fed-zo-gd", "population": "es-csa", "correlations": "cma-es"}
 

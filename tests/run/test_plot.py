@@ -55,8 +55,8 @@ def run(fun: Callable[..., float] = lambda x: float(x @ x), data: Any = None) ->
     )  # fmt: skip
 
 
-def logged(values: Any, n: int | None = 3) -> desopt.Result:
-    result = run()
+def logged(values: Any, n: int | None = 3) -> Any:
+    result: Any = run()
     result.evaluations = records(values, n)
     return result
 
@@ -116,7 +116,7 @@ def test_failures_of_rounds() -> None:
 
 def test_values_on_minibatches_have_no_best() -> None:
     rows = np.random.default_rng(0).standard_normal((40, 3))
-    result = run(lambda x, batch: float(np.square(batch - x).mean()), rows)
+    result: Any = run(lambda x, batch: float(np.square(batch - x).mean()), rows)
     searched = [record._replace(rows=5) for record in records([3.0, 2.0])]
     whole = searched[0]._replace(value=90.0, rows=40, objective=True)  # a sum
     result.evaluations = [whole, *searched, whole]
@@ -139,7 +139,7 @@ def test_values_on_minibatches_have_no_best() -> None:
     ],
 )
 def test_scale_of_the_values(values: list[float], scale: str) -> None:
-    result = desopt.Result(run(), initial_fun=math.nan)
+    result: Any = desopt.Result(run(), initial_fun=math.nan)
     result.history = desopt.History()
     result.evaluations = records(values)
     assert result.plot().axes[0].get_yscale() == scale

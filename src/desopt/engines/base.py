@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import Any, Protocol
 
+import numpy as np
+
 from desopt.contract.codec import digest_of
 from desopt.contract.errors import ObjectiveError
 from desopt.contract.participation import participants
@@ -15,6 +17,7 @@ from desopt.contract.types import (
     Answer,
     Batches,
     FloatArray,
+    LocalFunction,
     LocalSearch,
     Objective,
     Task,
@@ -70,6 +73,12 @@ class Job:
         """The workers that take part in a round, in order."""
         return participants(self.seed, round, self.workers, self.participation)
 
+    def shown(self, x: FloatArray) -> FloatArray:
+        """A searched point as the user sees it; a copy."""
+        decode = getattr(self.objective, "decode", np.copy)
+        point: FloatArray = decode(x)
+        return point
+
     def share(self, task: Task, worker: int) -> Task:
         """The task with the worker's share of the values that are left for the round."""
         if task.limit is None:
@@ -85,6 +94,10 @@ class Job:
         search: LocalSearch = self.algorithm.search(self.share(task, worker), worker)  # type: ignore[attr-defined]
         return search
 
+    def function(self, x: FloatArray, round: int, worker: int, batches: Batches) -> LocalFunction:
+        """f_i on the data of one worker and round, for points of the size of x."""
+        return self._local(worker).function(x, round, batches)
+
     def prepare(self, x: FloatArray, round: int, worker: int) -> None:
         """Load the worker's data and call ``setup``, unless that has been done here."""
         try:
@@ -98,11 +111,21 @@ class Job:
     ) -> tuple[float, int]:
         """One value of one worker's function, and the samples that it is the mean over."""
         try:
-            f = self._local(worker).function(x, round, batches)
-            return f.value(x, iteration), f.rows
+            f = self.function(x, round, worker, batches)
+            return f.value(x, iteration if batches is Batches.ITERATION else 0), f.rows
         except ObjectiveError as error:
             error.worker, error.round = worker, round
             raise
+
+    def finish(self, search: LocalSearch, worker: int) -> int:
+        """Bring a search to its end; the samples that its values are the means over."""
+        try:
+            f = self.function(search.x, search.round, worker, search.batches)
+            f.run(search)
+        except ObjectiveError as error:
+            error.worker, error.round = worker, search.round
+            raise
+        return f.rows
 
     def work(self, task: Task, worker: int) -> Answer:
         """One worker's side of a round."""

@@ -31,6 +31,9 @@ class Evaluator(Engine, Protocol):
     def slots(self) -> int:
         """Trials that are evaluated at the same time, at most."""
 
+    def count_round(self) -> None:
+        """Count the messages of a whole round: the traffic does not depend on what drives it."""
+
     def submit(self, trial: Trial) -> None:
         """Begin to evaluate the trial."""
 
@@ -43,7 +46,7 @@ class ByValue:
 
     ``log`` keeps every value. ``ahead``: whether idle slots evaluate points that are needed only if
     steps before them are rejected. ``always``: else a function that turns out to be quick is
-    evaluated in whole rounds, without a log.
+    evaluated in whole rounds, without a log, after the first one.
     """
 
     def __init__(
@@ -75,15 +78,21 @@ class ByValue:
     def round(self, task: Task) -> Iterable[Answer]:
         if self.quick:
             return self._inner.round(task)
-        trials = TrialRound(self._job, task, self._log)
+        self._inner.count_round()
+        trials = TrialRound(self._job, task, self._log, in_order=self._inner.slots == 1)
         while not trials.done:
             free = self._inner.slots - len(self._flying)
             for trial in trials.ask(free, self._ahead) if free > 0 else ():
                 self._submit(trial)
             for trial, outcome in self._completed():
                 trials.tell(trial, outcome)
-            if self._is_quick():
-                return self._whole(task)
+            if not self.quick and self._is_quick():
+                self.quick = True  # from the next round on, or at once if that is possible
+                if self._inner.slots == 1:
+                    trials.complete()
+        if self.quick:
+            while self._flying:
+                self._completed()
         return trials.answers()
 
     def evaluate(self, workers: Sequence[int]) -> list[tuple[float, int]]:
@@ -132,10 +141,3 @@ class ByValue:
         """Whether the function is too quick to be evaluated by single values."""
         judged = len(self._seconds) == _JUDGED and not self._always
         return judged and statistics.median(self._seconds) < SLOW
-
-    def _whole(self, task: Task) -> Iterable[Answer]:
-        """Go over to whole rounds; the few values so far are computed again."""
-        while self._flying:
-            self._completed()
-        self.quick = True
-        return self._inner.round(task)

@@ -23,6 +23,10 @@ class InMemory:
     def begin(self, state: Any, limit: int | None = None) -> None:
         self._state = state
 
+    def count_round(self) -> None:
+        """Count the messages of a round."""
+        self._traffic.count(self._state)
+
     def traffic(self) -> tuple[int, int]:
         return self._traffic.take()
 
@@ -45,7 +49,7 @@ class Serial(InMemory):
         return [(trial, outcome_of(self._job, trial)) for trial in trials]
 
     def round(self, task: Task) -> Iterator[Answer]:
-        self._traffic.count(self._state)
+        self.count_round()
         return (self._job.work(task, worker) for worker in self._job.asked(task.round))
 
     def evaluate(self, workers: Sequence[int]) -> list[tuple[float, int]]:

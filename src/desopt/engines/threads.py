@@ -43,7 +43,7 @@ class Threads(InMemory):
         self._trials: dict[Future[Outcome], Trial] = {}
 
     def round(self, task: Task) -> Iterator[Answer]:
-        self._traffic.count(self._state)
+        self.count_round()
         self._answers = self._spread(partial(self._job.work, task), self._job.asked(task.round))
         return self._answers
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from desopt.contract.errors import Failed
+from desopt.contract.errors import Failed, ObjectiveError
 from desopt.contract.types import (
     Answer,
     Batches,
@@ -55,7 +55,7 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A point to evaluate. ``iteration`` names the minibatch where each has its own."""
+    """A point to evaluate. ``iteration``, -1 for x, names the minibatch if each has its own."""
 
     key: Key
     x: FloatArray
@@ -91,6 +91,9 @@ def outcome_of(job: Job, trial: Trial) -> Outcome:
             value, rows = job.value(trial.x, round, worker, trial.batches, trial.iteration)
     except Failed as failed:
         value, rows, reason = math.nan, 1, str(failed) or "failed"
+    except ObjectiveError as error:
+        error.iteration = trial.iteration if trial.iteration >= 0 else None
+        raise
     else:
         reason = "" if math.isfinite(value) else f"the value is {value}"
     return Outcome(value, rows, time.perf_counter() - began, reason)
@@ -102,11 +105,15 @@ def is_over_data(job: Job, trial: Trial) -> bool:
     return trial.key.number == OBJECTIVE and not no_data
 
 
-class Log(Protocol):
-    """Keeps single values, and knows those of an earlier start of the same run."""
+class Known(Protocol):
+    """Knows single values of an earlier start of the same run."""
 
     def known(self, trial: Trial) -> Outcome | None:
         """The outcome of this trial, if it has been evaluated."""
+
+
+class Log(Known, Protocol):
+    """Keeps single values as well."""
 
     def add(self, trial: Trial, outcome: Outcome) -> None:
         """Keep the outcome."""
@@ -134,10 +141,16 @@ class _Side:
 
 
 class TrialRound:
-    """A round as single values: trials out, outcomes in, at last the answers."""
+    """A round as single values: trials out, outcomes in, at last the answers.
 
-    def __init__(self, job: Job, task: Task, log: Log | None = None) -> None:
-        self.round, self._log = task.round, log or NoLog()
+    ``in_order``: one worker after the other, as in whole rounds; else all go on side by side.
+    """
+
+    def __init__(
+        self, job: Job, task: Task, log: Known | None = None, in_order: bool = False
+    ) -> None:
+        self.round, self._log, self._in_order = task.round, log or NoLog(), in_order
+        self._job = job
         self._sides = {
             worker: _Side(worker, job.search(task, worker)) for worker in job.asked(task.round)
         }
@@ -189,7 +202,10 @@ class TrialRound:
     def find(self, key: Key) -> Trial | None:
         """The trial of this name, if its value can be used; handed out or not."""
         side = self._sides.get(key.worker)
-        if key.round != self.round or side is None or key.basis != side.search.basis:
+        if key.round != self.round or side is None:
+            return None
+        next(self._fresh(side, 0), None)  # takes what the log knows
+        if key.basis != side.search.basis:
             return None
         if key in side.open:
             return side.open[key]
@@ -198,14 +214,30 @@ class TrialRound:
             return None
         return _trial(self.round, side, position)
 
+    def is_past(self, key: Key) -> bool:
+        """Whether a trial of this name has been decided on or discarded."""
+        side = self._sides.get(key.worker)
+        if key.round != self.round or side is None:
+            return key.round < self.round
+        return key.basis < side.search.basis or key.number < side.search.index
+
     def tell(self, trial: Trial, outcome: Outcome) -> bool:
         """Take the outcome of a trial; False if it is of no use: told before, or discarded."""
         key = trial.key
         side = self._sides.get(key.worker)
-        if key.round != self.round or side is None or side.open.pop(key, None) is None:
+        if side is None or key.round != self.round or self.is_past(key) or key in side.told:
             return False
+        side.open.pop(key, None)
         self._take(side, key, outcome)
         return True
+
+    def complete(self) -> None:
+        """Bring all searches to their ends in this thread; no trial may be open."""
+        for side in self._sides.values():
+            if side.search.needed:
+                side.rows = self._job.finish(side.search, side.worker)
+        self._left = 0
+        self._ready.clear()
 
     def answers(self) -> list[Answer]:
         """The answers of all workers, in their order, when the round is ``done``."""
@@ -252,10 +284,12 @@ class TrialRound:
             search.tell(values)
             if search.basis != before:  # points from the old v are of no use
                 side.open, side.told = {}, {}
-            if search.needed:
-                self._ready.append(side)
-            else:
+            if not search.needed:
                 self._left -= 1
+            elif self._in_order:
+                self._ready.appendleft(side)
+            else:
+                self._ready.append(side)
 
 
 def _key(round: int, side: _Side, position: int) -> Key:
@@ -272,6 +306,4 @@ def _trial(round: int, side: _Side, position: int) -> Trial:
     search = side.search
     x = _points(side, position + 1)[position].copy()
     x.flags.writeable = False
-    fresh = search.batches is Batches.ITERATION
-    iteration = search.iterations[position] if fresh else 0
-    return Trial(_key(round, side, position), x, search.batches, iteration)
+    return Trial(_key(round, side, position), x, search.batches, search.iterations[position])

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
+from typing import Any
 
 import cloudpickle
 
 from desopt.contract.errors import check_name
-from desopt.contract.types import FloatArray
 from desopt.data import distinct
 from desopt.engines import ENGINES, Engine, Job
+from desopt.engines.by_value import SLOW, ByValue
+from desopt.engines.trials import Log, NoLog, TrialRound, outcome_of
 from desopt.kernels.jit import compilation_noticed
+from desopt.methods.base import BaseAlgorithm
 from desopt.run.code_digest import user_parts
 from desopt.run.options import refuse_settings_beside
 from desopt.system.parallel import cores
 
 _VERBS = ("start", "begin", "round", "evaluate", "traffic", "repeated", "close")
+
+#: The verbs of engines that evaluate single values.
+_BY_VALUE = ("slots", "submit", "completed")
 
 #: The settings of engines that do not take all of jobs, timeouts and attempts.
 _TAKES: dict[str, tuple[str, ...]] = {"serial": (), "threads": ("jobs",), "flower": ()}
@@ -32,7 +39,7 @@ _QUICK = 0.1
 
 
 def choose(
-    engine: str | Engine, job: Job, x0: FloatArray, settings: SimpleNamespace
+    engine: str | Engine, job: Job, state: Any, log: Log, settings: SimpleNamespace
 ) -> tuple[Engine, str]:
     """The engine, and a phrase that says which one and why."""
     if not isinstance(engine, str):
@@ -40,9 +47,9 @@ def choose(
             names = ", ".join(["auto", *ENGINES])
             raise TypeError(f"engine must be one of {names} or an engine object, got {engine!r}")
         refuse_settings_beside("engine", engine, settings)
-        return engine, f"engine {engine.name}"
+        return _by_value(engine, job, log, settings), f"engine {engine.name}"
     check_name("engine", engine, ["auto", *ENGINES])
-    name, why = (engine, "") if engine != "auto" else _pick(job, x0, settings)
+    name, why = (engine, "") if engine != "auto" else _pick(job, state, log, settings)
     given = {"jobs": settings.jobs, "timeout": settings.round_timeout,
              "attempts": settings.attempts,
              "evaluation_timeout": settings.evaluation_timeout}  # fmt: skip
@@ -52,12 +59,31 @@ def choose(
             f"ended, which engine {name!r} does not have; use engine='processes' or 'ray'"
         )
     taken = {key: value for key, value in given.items() if key in _TAKES.get(name, given)}
-    return ENGINES[name](**taken), f"engine {name}{why}"
+    return _by_value(ENGINES[name](**taken), job, log, settings), f"engine {name}{why}"
 
 
-def _pick(job: Job, x0: FloatArray, settings: SimpleNamespace) -> tuple[str, str]:
+def _by_value(engine: Engine, job: Job, log: Log, settings: SimpleNamespace) -> Engine:
+    """The engine for single values, where it can evaluate them and that may pay."""
+    able = all(hasattr(engine, verb) for verb in _BY_VALUE)
+    timed = settings.evaluation_timeout is not None
+    if job.objective.compiled or not able or not _has_search(job):
+        return engine
+    if settings.log_values is False:
+        if not timed:
+            return engine
+        log = NoLog()
+    always = timed or settings.log_values is True
+    return ByValue(engine, log, ahead=settings.ahead, always=always)  # type: ignore[arg-type]
+
+
+def _has_search(job: Job) -> bool:
+    """Whether the algorithm's rounds are local searches, not code of its own."""
+    return getattr(type(job.algorithm), "work", None) is BaseAlgorithm.work
+
+
+def _pick(job: Job, state: Any, log: Log, settings: SimpleNamespace) -> tuple[str, str]:
     """The name of the engine that ``"auto"`` stands for, and the reason."""
-    jobs = min(settings.jobs or cores(), job.workers)
+    jobs = settings.jobs or cores()
     if settings.evaluation_timeout is not None:
         return "processes", ": evaluation_timeout needs a process that can be ended"
     if _safe_in_threads(job):
@@ -65,7 +91,7 @@ def _pick(job: Job, x0: FloatArray, settings: SimpleNamespace) -> tuple[str, str
     if settings.round_timeout is not None:
         return "processes", ": round_timeout needs a process that can be ended"
     if jobs == 1:
-        return "serial", ": one core or one worker"
+        return "serial", ": one core"
     if not sys.executable:
         return "serial", ": processes need sys.executable, which is empty"
     try:
@@ -74,9 +100,37 @@ def _pick(job: Job, x0: FloatArray, settings: SimpleNamespace) -> tuple[str, str
         )
     except Exception as error:
         return "serial", f": fun or data cannot be sent to a process ({error})"
-    seconds = _seconds_of_a_round(job, x0)
-    what = f"a worker takes {seconds * 1e3:.3g} ms a round"
-    saved = settings.rounds * (seconds * job.workers * (1 - 1 / jobs) - _ROUND) - _START
+    if state.round >= settings.rounds:
+        return "serial", ": nothing is left to do"
+    return _by_time(job, state, log, settings, jobs)
+
+
+def _by_time(
+    job: Job, state: Any, log: Log, settings: SimpleNamespace, jobs: int
+) -> tuple[str, str]:
+    """Processes where they save time, by the time of one value or of a worker's round."""
+    left, task = settings.rounds - state.round, job.algorithm.plan(state)
+    if _has_search(job):
+        seconds = _seconds_of_a_value(job, task, log)
+        values = job.algorithm.cost.most
+        if seconds >= SLOW:
+            total = left * len(job.asked(task.round)) * values
+            if settings.max_evaluations is not None:
+                total = min(total, settings.max_evaluations)
+            saved = total * seconds * (1 - 1 / jobs) - _START
+            what = f"a value takes {seconds * 1e3:.3g} ms"
+            return _worth(what, jobs, saved)
+        seconds *= values
+    else:
+        seconds = _seconds_of_a_round(job, task)
+    jobs = min(jobs, job.workers)
+    if jobs == 1:
+        return "serial", ": one worker, and quick values"
+    saved = left * (seconds * job.workers * (1 - 1 / jobs) - _ROUND) - _START
+    return _worth(f"a worker takes {seconds * 1e3:.3g} ms a round", jobs, saved)
+
+
+def _worth(what: str, jobs: int, saved: float) -> tuple[str, str]:
     if saved > 0:
         return "processes", f": {what}, {jobs} processes save about {saved:.3g} s"
     return "serial", f": {what}, too little for processes to pay"
@@ -91,20 +145,37 @@ def _safe_in_threads(job: Job) -> bool:
     return job.objective.compiled and not own.keys() - {"fun"}
 
 
-def _seconds_of_a_round(job: Job, x0: FloatArray) -> float:
+def _seconds_of_a_value(job: Job, task: Any, log: Log) -> float:
+    """Seconds of the first value of the round that is not in the log yet; a slow one is kept.
+
+    It is timed again if it was quick, as the first call may have loaded data.
+    """
+    trials = TrialRound(job, task, log).ask(1)
+    if not trials:  # all in the log, hence slow
+        return SLOW
+    for _ in range(2):
+        outcome = outcome_of(job, trials[0])
+        if outcome.seconds >= SLOW:
+            log.add(trials[0], outcome)
+            return outcome.seconds
+    return outcome.seconds
+
+
+def _seconds_of_a_round(job: Job, task: Any) -> float:
     """Seconds of one worker's part of a round, from as few function values as it can do with.
 
     Without a declared cost the whole part is timed. It is timed again if it was quick, as the
     first call may have loaded data, and if it has compiled a kernel.
     """
-    task, cost = job.algorithm.plan(job.algorithm.init(x0)), getattr(job.algorithm, "cost", None)
+    cost = getattr(job.algorithm, "cost", None)
     if cost is not None:
-        task = replace(task, limit=cost.least)
+        task = replace(task, limit=cost.least * len(job.asked(task.round)))
     compiled: list[bool] = []
+    seconds, evaluations, worker = math.nan, 0, job.asked(task.round)[0]
     for _ in range(2):
         began = time.perf_counter()
         with compilation_noticed(partial(compiled.append, True)):
-            evaluations = job.work(task, 0).evaluations
+            evaluations = job.work(task, worker).evaluations
         seconds = time.perf_counter() - began
         if seconds >= _QUICK and not compiled:
             break

@@ -91,7 +91,7 @@ def _blank(row: Row, empty: Any) -> dict[str, Any]:
 
 
 class Status(IntEnum):
-    """Why a run ended. Only the last one is not a success."""
+    """Why a run ended. The last two are no success: interrupted, and still open."""
 
     ROUNDS = 0
     TARGET = 1
@@ -100,6 +100,7 @@ class Status(IntEnum):
     SECONDS = 4
     CALLBACK = 5
     INTERRUPTED = 6
+    OPEN = 7
 
 
 class End(NamedTuple):

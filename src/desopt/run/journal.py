@@ -1,17 +1,10 @@
 """The journal: every answer of a run, in a file that only grows.
 
 The state after round t is a pure function of the configuration, x0 and the answers of rounds
-0..t-1, so the list of answers is the checkpoint and the audit trail in one. Layout::
+0..t-1, so the list of answers is the checkpoint and the audit trail in one. The file is a chain
+of records (``desopt.run.records``) of these kinds::
 
-    file    = magic record*
-    record  = head payload digest
-    head    = marker (2 bytes) kind (1) length of the payload (4) crc32 of these (4)
-    digest  = blake2b-64 of the previous digest, the head and the payload
-    kind    = H header (JSON) | S snapshot of the state | R round
-
-All numbers are little-endian. The digests form a chain, so that a changed, moved or missing
-record is noticed. A record is written by one ``write``; a crash leaves a prefix of it, the torn
-tail, which is dropped when the file is opened again.
+    H header (JSON) | S snapshot of the state | R round
 
 The digests detect accidents. A forger can compute them, so everything in a file is checked before
 it is used, and whatever does not fit is a ``JournalError``.
@@ -25,8 +18,7 @@ import json
 import os
 import struct
 import time
-import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -52,21 +44,16 @@ from desopt.run.journal_file import (
     remove_leftovers,
     write_all,
 )
+from desopt.run.records import records, seal
 from desopt.system.terminal import warn
 
 FORMAT_VERSION = 2
 MAGIC = b"desopt\x02\n"
-_MARKER = b"\xd5\x9e"
-_HEAD = struct.Struct("<2scII")
-_DIGEST = 8
 _ROUND = struct.Struct("<IddQQQQQII")
 _SYNC_SECONDS = 1.0
 
 #: The longest header.
 MAX_HEADER = 2**24
-
-#: Bytes read at once in the search for records after a bad one, and the most markers examined.
-_CHUNK, _MARKERS = 2**20, 2**20
 
 
 @dataclass(frozen=True)
@@ -97,9 +84,10 @@ class Contents:
 class Journal:
     """An open journal, to append rounds to."""
 
-    def __init__(self, file: BinaryIO, digest: bytes) -> None:
+    def __init__(self, file: BinaryIO, digest: bytes, rounds: int = 0) -> None:
         self._file = file
         self._digest = digest
+        self.rounds = rounds
         self._synced = time.monotonic()
 
     @classmethod
@@ -118,7 +106,7 @@ class Journal:
         try:
             data, digest = MAGIC, b""
             for kind, payload in ((b"H", head), (b"S", pack_state(state))):
-                record, digest = _seal(kind, payload, digest)
+                record, digest = seal(kind, payload, digest)
                 data += record
             write_all(file, data)
             os.fsync(file.fileno())
@@ -153,11 +141,11 @@ class Journal:
         except BaseException:
             file.close()
             raise
-        return cls(file, contents.digest), contents
+        return cls(file, contents.digest, len(contents.rows)), contents
 
     def append(self, row: Row, answers: Sequence[Answer]) -> None:
         """Append a round: its totals and the workers' answers."""
-        self._write(b"R", _pack_round(row, answers))
+        self._write(b"R", _pack_round(row, answers), 1)
 
     def snapshot(self, state: State) -> None:
         """Append the state, for replays to start from."""
@@ -168,15 +156,16 @@ class Journal:
             os.fsync(self._file.fileno())
             self._file.close()
 
-    def _write(self, kind: bytes, payload: bytes) -> None:
-        record, digest = _seal(kind, payload, self._digest)
-        end = self._file.tell()
+    def _write(self, kind: bytes, payload: bytes, rounds: int = 0) -> None:
+        record, digest = seal(kind, payload, self._digest)
+        end, before = self._file.tell(), (self._digest, self.rounds)
         try:
             write_all(self._file, record)
-        except OSError:
+            self._digest, self.rounds = digest, self.rounds + rounds
+        except BaseException:  # a full disk, or Ctrl-C in the midst: all or nothing
+            self._digest, self.rounds = before
             cut(self._file, end)
             raise
-        self._digest = digest
         # A killed process loses nothing that was written; fsync is for a machine that fails.
         if time.monotonic() - self._synced > _SYNC_SECONDS:
             os.fsync(self._file.fileno())
@@ -204,15 +193,31 @@ def _read(
         if magic != MAGIC:
             raise JournalError(f"{path} is not a desopt journal: it starts with {magic!r}")
         contents = Contents({}, end=len(MAGIC))
-        for kind, payload, end, digest in _records(file, path, contents):
+        found = records(
+            file, path, contents.end, b"", MAX_HEADER, lambda: f"after round {len(contents.rows)}"
+        )
+        for kind, payload, end, digest in found:
             with refusing(path, f"the record at byte {contents.end}"):
                 _take(contents, kind, payload)
             if kind == b"H" and check is not None:
                 check(contents.header)
             contents.end, contents.digest = end, digest
+        _warn_if_torn(file, path, contents)
     if not contents.header or not contents.snapshots:
         raise JournalError(f"{path} ends before its header is complete; delete it to start again")
     return contents
+
+
+def _warn_if_torn(file: BinaryIO, path: str | os.PathLike[str], contents: Contents) -> None:
+    torn = os.fstat(file.fileno()).st_size - contents.end
+    if torn > 0:
+        contents.torn = True
+        warn(
+            f"{path}: the last record is incomplete ({torn} bytes after round "
+            f"{len(contents.rows)}) and is dropped; that round will be computed again",
+            RuntimeWarning,
+            stacklevel=5,
+        )
 
 
 def _take(contents: Contents, kind: bytes, payload: bytes) -> None:
@@ -255,88 +260,6 @@ def digests(contents: Contents, x: FloatArray, rounds: int) -> dict[str, str]:
         if loss is not None and loss == loss:
             losses.update(struct.pack("<Qd", round, loss))
     return {"x": digest_of(x), "answers": answers.hexdigest(), "losses": losses.hexdigest()}
-
-
-# --- records ---------------------------------------------------------------------------------
-
-
-def _seal(kind: bytes, payload: bytes, previous: bytes) -> tuple[bytes, bytes]:
-    """A record and its digest."""
-    head = _head(kind, len(payload))
-    digest = hashlib.blake2b(previous + head + payload, digest_size=_DIGEST).digest()
-    return head + payload + digest, digest
-
-
-def _head(kind: bytes, length: int) -> bytes:
-    check = zlib.crc32(_MARKER + kind + struct.pack("<I", length))
-    return _HEAD.pack(_MARKER, kind, length, check)
-
-
-def _valid_head(head: bytes) -> int | None:
-    """The length of the payload, if this is a complete and correct head."""
-    if len(head) < _HEAD.size:
-        return None
-    marker, kind, length, _ = _HEAD.unpack(head)
-    if marker != _MARKER or head != _head(kind, length):
-        return None
-    return int(length)
-
-
-def _records(
-    file: BinaryIO, path: str | os.PathLike[str], contents: Contents
-) -> Iterator[tuple[bytes, bytes, int, bytes]]:
-    """(kind, payload, end, digest) of every record up to the end or the torn tail."""
-    at, previous, size = len(MAGIC), b"", os.fstat(file.fileno()).st_size
-    while at < size:
-        head = file.read(_HEAD.size)
-        length = _valid_head(head)
-        end = at + _HEAD.size + (length or 0) + _DIGEST
-        if length is not None and end <= size and (length <= MAX_HEADER or contents.header):
-            with refusing(path, f"the record at byte {at}"):
-                payload = file.read(length)
-            digest = hashlib.blake2b(previous + head + payload, digest_size=_DIGEST).digest()
-            if digest == file.read(_DIGEST):
-                yield head[2:3], payload, end, digest
-                at, previous = end, digest
-                continue
-        _check_torn(file, at, size, path, len(contents.rows))
-        contents.torn = True
-        warn(
-            f"{path}: the last record is incomplete ({size - at} bytes after round "
-            f"{len(contents.rows)}) and is dropped; that round will be computed again",
-            RuntimeWarning,
-            stacklevel=5,
-        )
-        return
-
-
-def _check_torn(
-    file: BinaryIO, at: int, size: int, path: str | os.PathLike[str], rounds: int
-) -> None:
-    """A bad record is damage if another one follows, or if it is longer than any record."""
-    longest = _HEAD.size + 2**32 + _DIGEST
-    if size - at > longest or _follows_a_head(file, at + 1):
-        raise JournalError(
-            f"{path} is damaged: the record after round {rounds} (byte {at} of {size}) "
-            "does not match its checksum, and more records follow. Restore the file from a "
-            f"copy; to keep rounds 1 to {rounds} only, cut the file to {at} bytes"
-        )
-
-
-def _follows_a_head(file: BinaryIO, at: int) -> bool:
-    """Whether a record's head follows, or more markers than chance explains."""
-    file.seek(at)
-    kept, markers = b"", 0
-    while chunk := file.read(_CHUNK):
-        data = kept + chunk
-        found = data.find(_MARKER)
-        while found >= 0:
-            markers += 1
-            if _valid_head(data[found : found + _HEAD.size]) is not None or markers > _MARKERS:
-                return True
-            found = data.find(_MARKER, found + 1)
-        kept = data[1 - _HEAD.size :]
-    return False
 
 
 # --- payloads --------------------------------------------------------------------------------

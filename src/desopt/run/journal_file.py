@@ -127,3 +127,16 @@ def remove_leftovers(path: Path, magic: bytes) -> None:
                 lock(file, found)
                 if magic.startswith(file.read(len(magic))):
                     os.unlink(found)
+
+
+@contextlib.contextmanager
+def exclusive(file: BinaryIO) -> Iterator[None]:
+    """The file for this process alone, for a short time; waits for others."""
+    if fcntl is None:  # pragma: no cover - Windows
+        yield
+        return
+    fcntl.flock(file, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        fcntl.flock(file, fcntl.LOCK_UN)

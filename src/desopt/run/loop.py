@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -30,6 +30,64 @@ _NOTHING = dict.fromkeys(
 )
 
 
+class Rounds:
+    """The server's side of a run, one round at a time; the answers may come from anywhere.
+
+    ::
+
+        rounds.begin()
+        while (task := rounds.task()) is not None:
+            row = rounds.merge(task, answers)
+            rounds.finish(row)
+        rounds.close()
+    """
+
+    def __init__(
+        self, job: Job, rounds: int, record: Record, observers: Sequence[Observer], budget: Budget
+    ) -> None:
+        self._job, self._rounds, self._record = job, rounds, record
+        self._observers, self._budget = observers, budget
+        self.state = record.state
+        self._last: Mapping[str, Any] = record.history[-1] if record.history else _NOTHING
+        self._answers: list[Answer] = []
+        self._ended: End | None = None
+        self.repeated = int(self._last["repeated"])
+        self.limit = budget(self.state.round, self._last["evaluations"])
+
+    def begin(self) -> None:
+        """Tell the observers; some of them evaluate the objective at x0."""
+        self._ended = _last_end(observer.begin(self._record) for observer in self._observers)
+
+    def task(self) -> Task | None:
+        """The next round's task; None when the run has ended."""
+        if self._ended is not None or self.state.round >= self._rounds:
+            return None
+        return replace(self._job.algorithm.plan(self.state), limit=self.limit)
+
+    def merge(self, task: Task, answers: Iterable[Answer], name: str = "asked") -> Row:
+        """The state after the answers, and the row as far as they tell it."""
+        self._answers = []
+        arriving = _arriving(self._job, name, task, answers, self._answers)
+        self.state = self._job.algorithm.merge(self.state, arriving)
+        for _ in arriving:  # whatever the merge left
+            pass
+        row = _row(self._last, self.state.round, self._answers)
+        self.limit = self._budget(self.state.round, row["evaluations"])
+        return row
+
+    def finish(self, row: Row) -> None:
+        """Tell the observers of the round."""
+        self._last = row
+        ended = (observer.round(row, self.state, self._answers) for observer in self._observers)
+        self._ended = _last_end(ended)
+
+    def close(self) -> End:
+        """Tell the observers of the end; why it ended."""
+        for observer in self._observers:
+            observer.end()
+        return self._ended or End(Status.ROUNDS, f"{self.state.round} rounds done")
+
+
 def loop(
     job: Job,
     engine: Engine,
@@ -39,44 +97,29 @@ def loop(
     budget: Budget,
 ) -> End:
     """Run the rounds after those of the record, up to the last one or an observer's end."""
+    server = Rounds(job, rounds, record, observers, budget)
     try:
         engine.start(job)
-        return _rounds(job, engine, rounds, record, observers, budget)
+        return _loop(server, engine)
     finally:
         engine.close()
 
 
-def _rounds(
-    job: Job, engine: Engine, rounds: int, record: Record, observers: Sequence[Observer],
-    budget: Budget,
-) -> End:  # fmt: skip
-    algorithm, state = job.algorithm, record.state
-    last: Mapping[str, Any] = record.history[-1] if record.history else _NOTHING
-    repeated = last["repeated"]
-    limit = budget(state.round, last["evaluations"])
-    engine.begin(state, limit)
-    ended = _last_end(observer.begin(record) for observer in observers)
-    while ended is None and state.round < rounds:
+def _loop(server: Rounds, engine: Engine) -> End:
+    repeated = server.repeated
+    engine.begin(server.state, server.limit)
+    server.begin()
+    while (task := server.task()) is not None:
         began = time.perf_counter()
-        task = replace(algorithm.plan(state), limit=limit)
-        answers: list[Answer] = []
-        arriving = _arriving(job, engine, task, answers)
-        state = algorithm.merge(state, arriving)
-        for _ in arriving:  # whatever the merge left
-            pass
-        row = _row(last, state.round, answers)
-        limit = budget(state.round, row["evaluations"])
-        engine.begin(state, limit)
+        row = server.merge(task, engine.round(task), engine.name)
+        engine.begin(server.state, server.limit)
         up, down = engine.traffic()
         row["bytes_up"] += up
         row["bytes_down"] += down
         row["repeated"] = repeated + engine.repeated
         row["seconds"] += time.perf_counter() - began
-        ended = _last_end(observer.round(row, state, answers) for observer in observers)
-        last = row
-    for observer in observers:
-        observer.end()
-    return ended or End(Status.ROUNDS, f"{state.round} rounds done")
+        server.finish(row)
+    return server.close()
 
 
 def _last_end(ends: Iterator[End | None]) -> End | None:
@@ -87,19 +130,21 @@ def _last_end(ends: Iterator[End | None]) -> End | None:
     return ended
 
 
-def _arriving(job: Job, engine: Engine, task: Task, answers: list[Answer]) -> Iterator[Answer]:
+def _arriving(
+    job: Job, name: str, task: Task, given: Iterable[Answer], answers: list[Answer]
+) -> Iterator[Answer]:
     """A round's answers as they arrive; ``answers`` keeps what a journal needs of them.
 
     Points and changes are dropped once they are merged. An engine may lose answers, but not
     invent or reorder them.
     """
     asked = iter(job.asked(task.round))
-    for answer in engine.round(task):
+    for answer in given:
         answers.append(answer.bare())
         if answer.worker not in asked:  # searches from where the last one was found
             workers = [each.worker for each in answers[-20:]]
             raise EngineError(
-                f"engine {engine.name} returned answers of workers {workers} in round "
+                f"engine {name} returned answers of workers {workers} in round "
                 f"{task.round}; it must return those of job.asked(round), once each and in order"
             )
         yield answer

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -13,20 +12,12 @@ import numpy as np
 from desopt.contract.types import Algorithm, FloatArray, Objective
 from desopt.data import as_shards, expected_passes, side_by_side, total_rows
 from desopt.engines import Engine, Job
-from desopt.kernels.jit import compilation_noticed
 from desopt.methods import ProblemSize
 from desopt.methods.samplers import Sampler, as_sampler
 from desopt.objectives import as_objective
-from desopt.run import arguments, options
-from desopt.run.choice import choose
-from desopt.run.history import End, Interrupted, Status
-from desopt.run.loop import loop
-from desopt.run.observers import Observer, Record
-from desopt.run.observers.callbacks import Callback, Callbacks
-from desopt.run.observers.evaluation import Evaluation
-from desopt.run.observers.journal import JournalWriter
-from desopt.run.observers.progress import ProgressBar
-from desopt.run.stopping import RULES, Stopping
+from desopt.run import arguments, defaults, options
+from desopt.run.observers.callbacks import Callback
+from desopt.run.session import session
 
 if TYPE_CHECKING:
     from desopt.run.result import Result
@@ -37,9 +28,9 @@ def minimize(
     x0: Any = None,
     data: Any = None,
     *,
-    method: str | Algorithm = "des-mr",
-    workers: int = 10,
-    rounds: int = 100,
+    method: str | Algorithm = "auto",
+    workers: int | None = None,
+    rounds: int | None = None,
     iterations: int = 100,
     batch_size: int = 1000,
     step_size: float = 1.0,
@@ -65,6 +56,8 @@ def minimize(
     target: float | None = None,
     patience: int | None = None,
     progress: bool | None = None,
+    log_values: bool | None = None,
+    ahead: bool = True,
     snapshot_every: int = 0,
     participation: float = 1.0,
     aggregate: str = "mean",
@@ -80,13 +73,16 @@ def minimize(
         or a tuple of them, split over the workers; a list of such or of loaders ``load()``, one per
         worker; ``load(worker)``; a sampler ``draw(rng, b)``; or None.
     method, step_size, iterations, momentum, sampler, mixture, radius, population
-        A name in ``desopt.METHODS`` or an algorithm object, which has settings of its own; alpha,
-        K, beta, mutation sampler, l, mu and lambda of the paper, for the methods that have them.
+        A name in ``desopt.METHODS`` or an algorithm object, which has settings of its own;
+        ``"auto"``: es-csa for a function without data, else des-mr. alpha, K, beta, mutation
+        sampler, l, mu and lambda of the paper, for the methods that have them.
     correlations
         Of ``cma-es``: the most variables for which it learns them; above, scales only.
     workers, rounds, batch_size, seed, participation, aggregate
-        M, T, b, the seed of everything random, the share of the workers asked in a round, and how
-        their points are combined: ``"mean"``, ``"median"`` or ``"trimmed-mean"``.
+        M (None: 10, or one for a population without data), T (None: 100, or as many as
+        ``max_evaluations`` allows), b, the seed of everything random, the share of the workers
+        asked in a round, and how their points are combined: ``"mean"``, ``"median"`` or
+        ``"trimmed-mean"``.
     regularization, setup
         The weight of a loss's penalty; a function called once per process before ``fun``, whose
         return value is the last argument of ``fun``.
@@ -95,8 +91,11 @@ def minimize(
         processes or actors; the seconds for one worker's part of a round, and for a single value,
         which fails after that; the attempts at either. With ``"threads"``, ``fun`` must be
         thread-safe.
-    journal, snapshot_every
-        A file from which the same call resumes; rounds between states in it (0: none).
+    journal, snapshot_every, log_values
+        A file from which the same call resumes; rounds between states in it (0: none); whether
+        single values are kept beside it (None: those of functions that take more than 10 ms).
+    ahead
+        Whether idle cores compute values that are needed only if earlier steps are rejected.
     eval_every, callbacks, progress
         Rounds between evaluations of f over the data of all workers (None: up to 100 evaluations,
         as long as they take little of the time; 0: never). Functions of a round's row, or of
@@ -108,21 +107,22 @@ def minimize(
     ``engine``, ``jobs`` and ``journal`` have no influence on the result.
     """
     settings = options.checked("minimize", locals())
-    job, start = _job(fun, x0, data, settings)
-    chosen, why = choose(engine, job, start, settings)
-    evaluated = range(1 if data is None else job.workers)  # without data all have one function
-    return _run(job, start, chosen, why, evaluated, settings)
+    job, start = job_of(fun, x0, data, settings)
+    with session(job, start, settings, plain=data is None) as run:
+        return run.run(engine)
 
 
-def _job(fun: Any, x0: Any, data: Any, settings: SimpleNamespace) -> tuple[Job, FloatArray]:
+def job_of(fun: Any, x0: Any, data: Any, settings: SimpleNamespace) -> tuple[Job, FloatArray]:
     """Objective, data and algorithm of the run, and its starting point."""
     settings.callbacks = arguments.as_callbacks(settings.callbacks)
     settings.journal = arguments.as_path(settings.journal)
     objective = as_objective(fun, settings.regularization, settings.setup)
+    defaults.choose_method(settings, data)
     if objective is fun:
         options.refuse_settings_beside("fun", fun, settings)
     alone = arguments.for_one_worker(settings.method)
-    shards = objective.prepare(as_shards(data, 1 if alone else settings.workers, settings.seed))
+    workers = 1 if alone else defaults.workers(settings, data)
+    shards = objective.prepare(as_shards(data, workers, settings.seed))
     if alone and len(shards) != 1:
         name = getattr(settings.method, "name", settings.method)
         raise ValueError(f"{name} is for one worker: data must be one shard, got {len(shards)}")
@@ -131,6 +131,7 @@ def _job(fun: Any, x0: Any, data: Any, settings: SimpleNamespace) -> tuple[Job, 
         n=start.size, rows=total_rows(shards), workers=len(shards),
         iterations=settings.iterations, batch_size=settings.batch_size,
     ))  # fmt: skip
+    defaults.choose_rounds(settings, algorithm, len(shards))
     batch_size = None if data is None else settings.batch_size
     arguments.warn_outside_theory(algorithm, batch_size, settings.rounds)
     passes = expected_passes(
@@ -154,51 +155,3 @@ def _algorithm(settings: SimpleNamespace, problem: ProblemSize) -> Algorithm:
     if algorithm is settings.method:
         options.refuse_settings_beside("method", algorithm, settings)
     return algorithm
-
-
-def _run(
-    job: Job, x0: FloatArray, engine: Engine, why: str, evaluated: Sequence[int],
-    settings: SimpleNamespace,
-) -> Result:  # fmt: skip
-    """The run with its observers, resumed if there is a journal."""
-    rounds = settings.rounds
-    rules = {name: getattr(settings, name) for name in RULES}
-    by_loss = settings.target is not None or settings.patience is not None
-    evaluation = Evaluation(engine, evaluated, rounds, settings.eval_every, by_loss)
-    stopping = Stopping(job, rounds, evaluation, **rules)
-    bar = ProgressBar(
-        job.algorithm.name, rounds, settings.progress, max_evaluations=settings.max_evaluations,
-        max_seconds=settings.max_seconds,
-    )  # fmt: skip
-    with ExitStack() as stack:
-        record, journals = Record(job.algorithm.init(x0)), []
-        if settings.journal is not None:
-            journal = JournalWriter(settings.journal, job, settings.snapshot_every)
-            journals.append(stack.enter_context(journal))
-            record = journal.resumed(x0) or record
-        observers: list[Observer] = [
-            evaluation, stopping, record, *journals, bar, Callbacks(settings.callbacks),
-        ]  # fmt: skip
-        try:
-            with bar, compilation_noticed(bar.compiling):
-                end = loop(job, engine, rounds, record, observers, stopping.limit)
-        except (KeyboardInterrupt, SystemError) as error:
-            if not _is_interrupt(error):
-                raise
-            end = _interrupted(record, settings.journal)
-            raise Interrupted(record.result(end, engine.name, why)) from None
-    return record.result(end, engine.name, why)
-
-
-def _interrupted(record: Record, journal: os.PathLike[str] | None) -> End:
-    how = "give journal=FILE next time to be able to resume"
-    if journal is not None:
-        how = f"the same call with journal={str(journal)!r} goes on from there"
-    return End(Status.INTERRUPTED, f"interrupted after round {record.state.round}; {how}")
-
-
-def _is_interrupt(error: BaseException | None) -> bool:
-    """Whether it is Ctrl-C, which compiled kernels wrap in SystemErrors."""
-    while isinstance(error, SystemError):
-        error = error.__cause__
-    return isinstance(error, KeyboardInterrupt)

@@ -74,9 +74,17 @@ def objective_names() -> list[str]:
     return list(import_module("desopt.objectives").objective_names())
 
 
-def engine_names() -> list[str]:
-    """``"auto"`` and the engines by name."""
-    return ["auto", *_names("desopt.engines", "ENGINES")()]
+def _auto_and(names: Names) -> Names:
+    """``"auto"`` and the names."""
+    return lambda: ["auto", *names()]
+
+
+engine_names = _auto_and(_names("desopt.engines", "ENGINES"))
+
+
+def _elsewhere(default: Any) -> dict[Door, Any]:
+    """The default of studies and federations, where nothing is chosen from the problem."""
+    return {"study": default, "federation": default}
 
 
 _FROM_ONE: Check = checks.whole
@@ -161,8 +169,11 @@ OPTIONS: tuple[Option, ...] = (
              metavar="MODULE", identity=False),
     _problem("data_dir", None, str | None, "Folder of data files.", metavar="DIR", identity=False),
 
-    Option("method", "des-mr", str, "Method.", EVERYWHERE, group="Method", choices=method_names),
-    Option("workers", 10, int, "M, the number of workers.", EVERYWHERE, _up_to("SERVER"), "Method"),
+    Option("method", "auto", str, "Method; auto: es-csa without data, else des-mr.", EVERYWHERE,
+           group="Method", choices=_auto_and(method_names), defaults=_elsewhere("des-mr")),
+    Option("workers", None, int | None,
+           "M, the number of workers; default: 10, or one for a population without data.",
+           EVERYWHERE, _optional(_up_to("SERVER")), "Method", defaults=_elsewhere(10)),
     _method("iterations", 100, int, "K, iterations per worker and round.",
             _up_to("MAX_ITERATIONS")),
     Option("batch_size", 1000, int, "b, rows per minibatch.", EVERYWHERE, _FROM_ONE, "Method"),
@@ -199,8 +210,10 @@ OPTIONS: tuple[Option, ...] = (
     _python("setup", None, "Called once per process before the objective.", doors=("minimize",),
             part="fun"),
 
-    Option("rounds", 100, int, "T, the number of rounds.", EVERYWHERE, _up_to("MAX_ROUNDS"), "End",
-           identity=False, defaults={"study": None}),
+    Option("rounds", None, int | None,
+           "T, the number of rounds; default: 100, or as many as --max-evaluations allows.",
+           EVERYWHERE, _optional(_up_to("MAX_ROUNDS")), "End", identity=False,
+           defaults={"federation": 100}),
     _end("max_evaluations", int | None, "Compute at most this many function values.", _FROM_ONE),
     _end("max_seconds", float | None, "Stop after this many seconds.", checks.positive,
          doors=LOCAL),
@@ -213,6 +226,11 @@ OPTIONS: tuple[Option, ...] = (
     _python("callbacks", (), "Called with each round's row; True or StopIteration ends the run."),
     _python("journal", None, "File that makes the run resumable."),
     _python("snapshot_every", 0, "Rounds between states in the journal; 0: none.", _FROM_ZERO),
+    Option("log_values", None, bool | None,
+           "Keep every single value beside the journal; default: of functions slower than 10 ms.",
+           LOCAL, group="Engine", identity=False),
+    Option("ahead", True, bool, "Let idle cores compute values that may turn out to be needed.",
+           LOCAL, group="Engine", identity=False),
     _python("progress", None, "Whether to show a progress bar; None: on a terminal."),
 
     _federation("deadline", None, "Seconds after which a round closes with fewer answers."),

@@ -42,8 +42,10 @@ class Values(NamedTuple):
         values = np.array([np.nan if each.failed else each.value for each in kept], np.float64)
         rounds = np.array([each.round + (not each.objective) for each in kept], np.float64)
         points = np.empty((len(kept), 0))
-        if compare and kept and kept[0].x is not None and kept[0].x.size <= MOST_VARIABLES:
-            points = np.array([each.x for each in kept], np.float64)
+        stored = next((each.x for each in kept if each.x is not None), None)
+        if compare and stored is not None and stored.size <= MOST_VARIABLES:
+            nowhere = np.full(stored.size, np.nan)  # told by a process that does not know x
+            points = np.array([nowhere if e.x is None else e.x for e in kept], np.float64)
         return cls(np.where(np.isfinite(values), values, np.nan), rounds, points, compare)
 
 

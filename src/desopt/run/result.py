@@ -14,6 +14,7 @@ from scipy.optimize import OptimizeResult
 
 from desopt.contract.codec import digest_of
 from desopt.contract.types import FloatArray
+from desopt.run.evaluations import Evaluations
 from desopt.run.history import History
 
 if TYPE_CHECKING:
@@ -26,7 +27,10 @@ class Result(OptimizeResult):  # type: ignore[misc]  # SciPy has no types
     ``fun`` is the full objective at ``x`` (NaN with ``eval_every=0``), ``nfev`` the number of
     values of the local functions that were computed, ``nit`` the number of rounds. ``best_fun``
     is the least value of the objective in the history and at x0, ``best_x`` the first point that
-    has it; without any evaluation they are NaN and ``x``.
+    has it; without any evaluation they are NaN and ``x``. ``method`` is that of the run, and
+    ``message`` says why it ended and what was chosen. ``evaluations`` has every single value where
+    values are slow. Besides ``nfev``, ``nfev_ahead`` values were computed ahead and not used, and
+    ``nfev_objective`` values of a plain function for the history.
 
     Fields are attributes and keys: ``result.x`` is ``result["x"]``. Names of dict's methods are
     no fields.
@@ -45,6 +49,10 @@ class Result(OptimizeResult):  # type: ignore[misc]  # SciPy has no types
     history: History
     best_x: FloatArray
     best_fun: float
+    method: str
+    evaluations: Evaluations
+    nfev_ahead: int
+    nfev_objective: int
 
     @property
     def digest(self) -> str:

@@ -67,7 +67,7 @@ class Processes(InMemory):
             self._buffer = shared_floats(self._fds[1], (1 + slots, job.n))
 
     def round(self, task: Task) -> list[Answer]:
-        self._traffic.count(self._state)
+        self.count_round()
         self._buffer[0] = task.x
         answers: dict[int, Answer] = {}
         layout = layout_of(self._job.algorithm)

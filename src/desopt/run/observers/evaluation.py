@@ -34,6 +34,7 @@ class Evaluation:
         rounds: int,
         every: int | None,
         by_rounds: bool,
+        record: Record | None = None,
         paid: bool = False,
     ) -> None:
         self._engine, self._workers, self._rounds = engine, workers, rounds
@@ -41,6 +42,10 @@ class Evaluation:
         self._by_rounds = by_rounds or every is not None
         self._only_ends = paid and not self._by_rounds
         self._paid, self.count = paid, 0  # evaluations so far
+        if record is not None:
+            losses = [record.initial, *(row["loss"] for row in record.history)]
+            self.count = sum(not math.isnan(loss) for loss in losses)
+        self._first = record is None or not record.history  # f(x0) is still to be evaluated
         self._spent = self._each = 0.0  # seconds: of all evaluations, of the last one
         self._seconds = 0.0  # of the search before this call
         self._last: Row | None = None
@@ -48,16 +53,15 @@ class Evaluation:
     @property
     def values(self) -> int:
         """Values of the budget that evaluations take, the one after the last round included."""
-        return self.count + 1 if self._paid and self._every else 0
+        return self.count + self._first + 1 if self._paid and self._every else 0
 
     def begin(self, record: Record) -> None:
-        losses = [record.initial, *(row["loss"] for row in record.history)]
-        self.count = sum(not math.isnan(loss) for loss in losses)
         if record.history:
             self._last = record.history[-1]
             self._seconds = self._last["seconds"]
         elif self._every:
             record.initial = self._value()
+            self._first = False
             self._spent = 0.0  # the first one may have compiled or loaded something
 
     def round(self, row: Row, state: Any, answers: Sequence[Answer]) -> None:

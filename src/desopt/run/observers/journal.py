@@ -76,3 +76,9 @@ class JournalWriter:
 
     def end(self) -> None:
         pass
+
+    def complete(self, record: Record) -> None:
+        """Append the last round if an interrupt came between record and journal."""
+        written = 0 if self._log is None else self._log.rounds
+        if written < record.state.round:
+            self.round(record.history[-1], record.state, record.answers)

@@ -55,6 +55,10 @@ class ProgressBar:
         """Say why the first run after an installation takes longer."""
         self._bar.say("compiling the kernels: once after installation, some seconds")
 
+    def say(self, message: str) -> None:
+        """Write a line that stays, if the bar is shown."""
+        self._bar.say(message)
+
     def begin(self, record: Record) -> None:
         self._best = record.best_fun
         self._round = record.state.round

@@ -11,7 +11,6 @@ import numpy as np
 
 from desopt.contract.types import Answer, FloatArray
 from desopt.run.history import End, History, Row, Status
-from desopt.system.terminal import warn
 
 if TYPE_CHECKING:
     from desopt.run.result import Result
@@ -26,12 +25,14 @@ class Record:
     initial: float = math.nan
     best_fun: float = math.nan
     best_x: FloatArray | None = None
+    answers: Sequence[Answer] = ()  # of the last round
 
     def begin(self, record: Record) -> None:
         if not self.history:
             self.compare(self.initial, self.state.x)
 
     def round(self, row: Row, state: Any, answers: Sequence[Answer]) -> None:
+        self.answers = answers
         self.history.append(row)
         self.state = state
         self.compare(row["loss"], state.x)
@@ -45,8 +46,8 @@ class Record:
         if math.isfinite(loss) and not loss >= self.best_fun:
             self.best_fun, self.best_x = loss, x
 
-    def result(self, end: End, engine: str, why: str) -> Result:
-        """The result of a run that ended so; ``why`` says how its engine was chosen."""
+    def result(self, end: End, engine: str, why: str, **more: Any) -> Result:
+        """The result of a run that ended so; ``why`` says what was chosen for it."""
         from desopt.run.result import Result  # late: loads scipy.optimize
 
         last = self.history[-1] if self.history else {}
@@ -54,14 +55,13 @@ class Record:
         message = end.message
         if nans:
             message += f"; {nans} values were not finite and counted as rejected steps"
-            warn(f"fun returned NaN or infinity {nans} times", RuntimeWarning, stacklevel=4)
         x = self.state.x
         return Result(
             x=x.copy(),  # a callback may have kept the state's own
             fun=float(last.get("loss", self.initial)),
             nfev=int(last.get("evaluations", 0)),
             nit=int(self.state.round),
-            success=end.status is not Status.INTERRUPTED and bool(np.isfinite(x).all()),
+            success=end.status < Status.INTERRUPTED and bool(np.isfinite(x).all()),
             status=int(end.status),
             message=f"{message} ({why})",
             engine=engine,
@@ -70,4 +70,5 @@ class Record:
             history=self.history,
             best_x=(x if self.best_x is None else self.best_x).copy(),
             best_fun=float(self.best_fun),
+            **more,
         )
