@@ -27,7 +27,7 @@ from desopt.engines.ray.actors import Actors
 from desopt.engines.ray.cluster import SharedObjects, connect, node_of_each_cpu
 from desopt.engines.ray.values import START_LIMIT, Limits, Values
 from desopt.engines.trials import Outcome, Trial
-from desopt.protocol.server import Server
+from desopt.protocol.server import Server, Traffic
 from desopt.system.terminal import warn
 
 
@@ -78,6 +78,7 @@ class Ray:
         self._sent = SharedObjects()
         self._answers: list[Answer] | None = None
         self._counted = 0, 0
+        self._traffic = Traffic(job.algorithm, job.workers, job.asked)  # of single values
         self._again, self._values = 0, None
         self._connected = connect(self.address, self._options)
         nodes = node_of_each_cpu()
@@ -110,6 +111,10 @@ class Ray:
         totals = [self._server.totals[worker] for worker in workers]
         return [(total.total, total.rows) for total in totals]
 
+    def count_round(self) -> None:
+        """Count the messages of a round as they would be sent."""
+        self._traffic.count(self._server.state)
+
     def submit(self, trial: Trial) -> None:
         if self._values is None:
             limits = Limits(self.timeout, self.evaluation_timeout, self.attempts)
@@ -122,7 +127,8 @@ class Ray:
     def traffic(self) -> tuple[int, int]:
         before = self._counted
         self._counted = self._server.bytes_up, self._server.bytes_down
-        return self._counted[0] - before[0], self._counted[1] - before[1]
+        up, down = self._traffic.take()
+        return self._counted[0] - before[0] + up, self._counted[1] - before[1] + down
 
     def close(self) -> None:
         if ray.is_initialized() and self._actors is not None:
