@@ -115,6 +115,15 @@ def test_lines_off_a_terminal_on_demand(
     assert err[1].startswith("all studies: 20 of 20 cases, 1 failed")
 
 
+def test_the_end_is_said_once(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "FIRST_PAUSE", -1.0)
+    with Progress("study", 20, unit="cases", show=True) as shown:
+        shown.update(done=20)
+    assert capsys.readouterr().err == "study: 20 of 20 cases\n"
+
+
 def test_the_words_of_every_amount() -> None:
     assert Progress("reading", 200, done=50).text() == "reading: 25%"
     assert Progress("reading").text() == "reading"

@@ -117,7 +117,13 @@ class Progress:
             self._done = done
             # Measured from the first update on: what precedes it is start-up.
             self._first = self._first or (time.monotonic(), done)
-        if self._show and not self._on_terminal and time.monotonic() >= self._next_line:
+        over = self._done == self._total  # the end has a line of its own
+        if (
+            self._show
+            and not self._on_terminal
+            and not over
+            and time.monotonic() >= self._next_line
+        ):
             self._pause = min(LONGEST_PAUSE, 2 * self._pause)
             self._next_line = time.monotonic() + self._pause
             self._write(self.text())
