@@ -304,10 +304,10 @@ def test_values_of_processes_give_the_bits_of_whole_rounds(data: bool) -> None:
             while flying:
                 flying -= len(engine.completed())
             assert same(trials.answers(), job)
+        assert len(psutil.Process().children()) == 2
         first = job_of(fun, M, data)
         engine.begin(first.algorithm.init(np.linspace(-1, 1, N)))
         assert same(engine.round(task_of(first)), first)
-        assert len(psutil.Process().children()) == 2
     finally:
         engine.close()
 
