@@ -142,6 +142,7 @@ OTHER: dict[str, Any] = {
     "attempts": 2, "rounds": 5,
     "max_evaluations": 10**6, "max_seconds": 1e6, "target": -1.0, "patience": 50, "eval_every": 2,
     "log_values": True, "ahead": False, "callbacks": print, "snapshot_every": 1, "progress": None,
+    "bounds": (-1, 1), "scale": "linear", "constraints": lambda x: 0.0,
 }  # fmt: skip
 METHOD = {"radius": "fed-zo-gd", "population": "es-csa", "correlations": "cma-es"}
 

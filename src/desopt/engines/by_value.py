@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from desopt.contract.types import Answer, Batches, Task
 from desopt.engines.base import Engine, Job
+from desopt.engines.serial import Serial
 from desopt.engines.trials import OBJECTIVE, Key, Log, NoLog, Outcome, Trial, TrialRound
 
 #: Seconds of a value from which on single values are worth a message and a line in a log.
@@ -93,7 +94,7 @@ class ByValue:
                 trials.tell(trial, outcome)
             if not self.quick and self._is_quick():
                 self.quick = True  # from the next round on, or at once if that is possible
-                if self._inner.slots == 1:
+                if isinstance(self._inner, Serial):  # else fun belongs into another process
                     trials.complete()
         if self.quick:
             while self._flying:

@@ -71,6 +71,8 @@ class Trial:
 class Outcome:
     """The value of a trial, the mean over ``rows`` samples; ``failed`` says why there is none.
 
+    Where a ``violation`` of the constraints is positive it decides, and no value is needed.
+
     Of the full objective it is the sum over the rows.
     """
 
@@ -78,6 +80,7 @@ class Outcome:
     rows: int = 1
     seconds: float = 0.0
     failed: str = ""
+    violation: float = 0.0
 
 
 def outcome_of(job: Job, trial: Trial) -> Outcome:
@@ -254,12 +257,17 @@ class TrialRound:
                 position += 1
                 continue
             trial = _trial(self.round, side, position)
-            if (outcome := self._log.known(trial)) is None:
+            if (outcome := self._log.known(trial) or self._violated(trial)) is None:
                 yield trial
                 position += 1
             else:
                 self._take(side, key, outcome)
                 position = 0  # the search may have moved on
+
+    def _violated(self, trial: Trial) -> Outcome | None:
+        """The outcome of a trial that violates the constraints, which is known at once."""
+        over = self._job.violation(trial.x)
+        return Outcome(math.nan, 0, 0.0, "violates the constraints", over) if over > 0.0 else None
 
     @staticmethod
     def _reaches(side: _Side, depth: int) -> bool:
@@ -278,10 +286,12 @@ class TrialRound:
         search = side.search
         if key.number == search.index:
             values: list[float] = []
+            violations: list[float] = []
             while (told := side.told.pop(_key(self.round, side, len(values)), None)) is not None:
                 values.append(math.nan if told.failed else told.value)
+                violations.append(told.violation)
             before = search.basis
-            search.tell(values)
+            search.tell(values, *([violations] if any(violations) else []))
             if search.basis != before:  # points from the old v are of no use
                 side.open, side.told = {}, {}
             if not search.needed:

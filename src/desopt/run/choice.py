@@ -29,7 +29,9 @@ _VERBS = ("start", "begin", "round", "evaluate", "traffic", "repeated", "close")
 _BY_VALUE = ("slots", "submit", "completed")
 
 #: The settings of engines that do not take all of jobs, timeouts and attempts.
-_TAKES: dict[str, tuple[str, ...]] = {"serial": (), "threads": ("jobs",), "flower": ()}
+_TAKES: dict[str, tuple[str, ...]] = {
+    "serial": (), "threads": ("jobs",), "flower": (), "executor": (),
+}  # fmt: skip
 
 #: Seconds to start the processes, and to take a round to them and back.
 _START, _ROUND = 2.0, 0.002

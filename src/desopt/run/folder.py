@@ -81,7 +81,7 @@ def resume(folder: Path, given: Mapping[str, Any]) -> SimpleNamespace:
     known = options.options_of("run")
     saved = {name: saved.get(name, option.default) for name, option in known.items()}
     for name, value in given.items():
-        if known[name].identity and value != saved[name]:
+        if known[name].identity and known[name].check(name, value) != saved[name]:
             raise ValueError(
                 f"--{name.replace('_', '-')} was {saved[name]} when this run began, got {value}; "
                 "leave it out to resume, or start another run with another --out"

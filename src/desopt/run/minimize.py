@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from desopt.methods.samplers import Sampler, as_sampler
 from desopt.objectives import as_objective
 from desopt.run import arguments, defaults, options
 from desopt.run.observers.callbacks import Callback
+from desopt.run.restrict import restricted, within
 from desopt.run.session import session
 
 if TYPE_CHECKING:
@@ -61,6 +62,9 @@ def minimize(
     snapshot_every: int = 0,
     participation: float = 1.0,
     aggregate: str = "mean",
+    bounds: Any = None,
+    scale: str | Sequence[str | None] | None = None,
+    constraints: Callable[[FloatArray], Any] | None = None,
 ) -> Result:
     """Minimise f(x) = E[F(x; xi)] with M workers that only compute values of F.
 
@@ -83,6 +87,12 @@ def minimize(
         ``max_evaluations`` allows), b, the seed of everything random, the share of the workers
         asked in a round, and how their points are combined: ``"mean"``, ``"median"`` or
         ``"trimmed-mean"``.
+    bounds, scale, constraints
+        Lower and upper bounds, as SciPy takes them: ``Bounds``, a pair for each variable, or one
+        for all; None: unbounded. The scale of the variables: ``"linear"`` (steps of a quarter of
+        the range), ``"log"`` or ``"own"`` (their own units), one for all or for each; default:
+        linear, for linear models their own units. A function of x that returns violations, one
+        or several: > 0 is violated, and ``fun`` is not called there.
     regularization, setup
         The weight of a loss's penalty; a function called once per process before ``fun``, whose
         return value is the last argument of ``fun``.
@@ -127,10 +137,12 @@ def job_of(fun: Any, x0: Any, data: Any, settings: SimpleNamespace) -> tuple[Job
         name = getattr(settings.method, "name", settings.method)
         raise ValueError(f"{name} is for one worker: data must be one shard, got {len(shards)}")
     start = arguments.starting_point(x0, objective, shards)
-    algorithm = _algorithm(settings, ProblemSize(
+    searched = restricted(objective, start, settings, given=x0 is not None)
+    objective, start = searched.objective, searched.start
+    algorithm = within(_algorithm(settings, ProblemSize(
         n=start.size, rows=total_rows(shards), workers=len(shards),
         iterations=settings.iterations, batch_size=settings.batch_size,
-    ))  # fmt: skip
+    )), searched)  # fmt: skip
     defaults.choose_rounds(settings, algorithm, len(shards))
     batch_size = None if data is None else settings.batch_size
     arguments.warn_outside_theory(algorithm, batch_size, settings.rounds)
@@ -141,7 +153,7 @@ def job_of(fun: Any, x0: Any, data: Any, settings: SimpleNamespace) -> tuple[Job
     )  # fmt: skip
     return Job(
         algorithm, objective, side_by_side(shards, passes), settings.batch_size, settings.seed,
-        start.size, settings.participation,
+        start.size, settings.participation, searched.space,
     ), start  # fmt: skip
 
 

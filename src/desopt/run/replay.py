@@ -13,6 +13,7 @@ import numpy as np
 
 from desopt.contract import checks
 from desopt.contract.errors import JournalError
+from desopt.contract.space import Box, Space
 from desopt.contract.types import Algorithm, FloatArray
 from desopt.methods import METHODS, restore
 from desopt.methods.samplers import Sampler, as_sampler, restore_sampler
@@ -57,8 +58,21 @@ def replayed(
     algorithm = _algorithm(path, contents.header, method, sampler)
     with refusing(path, "what it holds"):
         (state,) = forward(algorithm, contents, (last,))
-    x: FloatArray = state.x
-    return x
+        return _of_user(state.x, contents.header["config"])
+
+
+def _of_user(x: FloatArray, config: Mapping[str, Any]) -> FloatArray:
+    """x in the user's variables, where the run has searched others."""
+    if "space" not in config:
+        return x
+    settings = config["space"]
+    n, lists = settings["n"], [v for v in settings.values() if isinstance(v, list)]
+    if n != x.size and [n] != [*{len(values) for values in lists}]:
+        raise ValueError(f"a space of {n!r:.20} variables for {x.size} that are searched")
+    space = Space.restore(settings)
+    if space.size != x.size:
+        raise ValueError(f"{space.size} variables are free, {x.size} are searched")
+    return space.decode(x)
 
 
 def forward(algorithm: Algorithm, contents: journals.Contents, rounds: Iterable[int]) -> list[Any]:
@@ -100,7 +114,7 @@ def _algorithm(path: Path, header: Mapping[str, Any], method: Any, sampler: Any)
                 "the algorithm object or its class as replay(..., method=...), or import the "
                 "plug-in that registers it"
             )
-        _check_plausible(settings)
+        _check_plausible(header["config"])
         return restore(settings, own)
 
 
@@ -112,7 +126,9 @@ def _made(
         raise TypeError(f"method must be an algorithm object or a class of them, got {make!r:.80}")
     with refusing(path, "the settings of its method"):
         settings = dict(header["config"]["method"])
-        _check_plausible(settings)
+        _check_plausible(header["config"])
+        if "box" in settings:
+            settings["box"] = Box.restore(settings["box"])
         if "sampler" in settings:
             settings["sampler"] = sampler or restore_sampler(settings["sampler"])
         taken = inspect.signature(make).parameters
@@ -126,8 +142,11 @@ def _made(
     return algorithm
 
 
-def _check_plausible(method: Mapping[str, Any]) -> None:
+def _check_plausible(config: Mapping[str, Any]) -> None:
     """Refuse settings that no run can have had, before they take memory."""
+    method = config["method"]
+    if "box" in method and method["box"]["n"] != config["n"]:
+        raise ValueError(f"bounds of {method['box']['n']!r:.20} variables, not {config['n']}")
     whole = {name: method[name] for name in ("iterations", "seed", "population") if name in method}
     whole["mixture"] = method.get("sampler", {}).get("l", 1)
     for name, value in whole.items():

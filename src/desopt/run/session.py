@@ -39,7 +39,8 @@ class Session:
     def __init__(self, job: Job, x0: FloatArray, settings: SimpleNamespace, plain: bool) -> None:
         self.job, self.settings, self.plain = job, settings, plain
         self._x0, self._stack = x0, ExitStack()
-        self.record, self.journals = Record(job.algorithm.init(x0)), list[JournalWriter]()
+        self.record = Record(job.algorithm.init(x0), space=job.space)
+        self.journals: list[JournalWriter] = []
         path: Path | None = settings.journal
         with self._stack:
             if path is not None:
@@ -85,7 +86,7 @@ class Session:
         stopping = Stopping(self.job, settings.rounds, evaluation, **rules)
         return stopping, [
             evaluation, stopping, self.record, *self.journals, self.bar,
-            Callbacks(settings.callbacks),
+            Callbacks(settings.callbacks, self.job.space),
         ]  # fmt: skip
 
     def result(self, end: End, engine: Engine, why: str, objective: int) -> Result:

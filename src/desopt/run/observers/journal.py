@@ -59,7 +59,7 @@ class JournalWriter:
         best = min(finite, key=lambda round: (losses[round], round), default=0)
         with refusing(self._path, "what it holds"):
             at_best, last = forward(self._job.algorithm, contents, (best, len(contents.rows)))
-        record = Record(last, History(contents.rows), initial)
+        record = Record(last, History(contents.rows), initial, space=self._job.space)
         record.compare(losses[best], at_best.x)
         return record
 
