@@ -72,7 +72,8 @@ def test_the_bits_of_the_plain_function(name: str, data: bool, limit: int | None
         answers = [plain.work(task, worker) for worker in plain.asked(task.round)]
         expected = [bits(answer.bare()) for answer in answers]
         kinds: list[dict[str, bool]] = [{"always": True, "ahead": False}, {"ahead": False}, {}]
-        for engine in (Matrix(), *(ByValue(Matrix(), **kind) for kind in kinds)):
+        engines: list[Any] = [Matrix(), *(ByValue(Matrix(), **kind) for kind in kinds)]
+        for engine in engines:
             engine.start(job)
             engine.begin(state)
             assert answered(engine, task) == expected
