@@ -42,7 +42,8 @@ from desopt.contract.types import Answer, FloatArray, IndexArray, Task
 from desopt.kernels import factor as kernels
 from desopt.kernels.portable import exp, log
 from desopt.kernels.steps import sum_of_squares
-from desopt.methods.base import BaseAlgorithm, directions, unmoved
+from desopt.methods import es_csa
+from desopt.methods.base import BaseAlgorithm, ProblemSize, directions, unmoved
 from desopt.methods.searches import Population, affordable, ranking
 
 #: The most variables for which correlations can be learnt: A takes 64 MB.
@@ -299,6 +300,14 @@ class _Generation:
         kept = self._kept(rates, stalled)
         factor, definite = kernels.update(self.state.factor, kept, self.vectors, weighted, roots)
         return (scale * roots, factor) if definite else (scale, self.state.factor)
+
+
+def defaults(problem: ProblemSize) -> dict[str, int]:
+    """As for es-csa; without data at least 2 sqrt(n): many variables need it against noise."""
+    population = es_csa.defaults(problem)["population"]
+    if problem.rows is None:
+        population = max(population, math.floor(2.0 * math.sqrt(problem.n)))
+    return {"population": population}
 
 
 def _shape(factor: FloatArray, scale: FloatArray, z: FloatArray) -> None:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from desopt.contract.errors import check_name
 from desopt.contract.space import Box
 from desopt.contract.types import Algorithm
-from desopt.methods import es_csa
+from desopt.methods import cma_es, es_csa
 from desopt.methods.base import ProblemSize
 from desopt.methods.cma_es import CMAES
 from desopt.methods.des import DES
@@ -193,7 +193,7 @@ METHODS: dict[str, Method] = {
         look=Look("#117733", "-", "P"),
         answer="λ numbers",
         values="λ",
-        defaults=es_csa.defaults,
+        defaults=cma_es.defaults,
     ),
 }
 
