@@ -71,7 +71,7 @@ def test_the_bits_of_the_plain_function(name: str, data: bool, limit: int | None
         task = plain.algorithm.plan(state)
         answers = [plain.work(task, worker) for worker in plain.asked(task.round)]
         expected = [bits(answer.bare()) for answer in answers]
-        kinds: list[dict[str, bool]] = [{"always": True, "ahead": False}, {"ahead": False}, {}]
+        kinds: list[dict[str, Any]] = [{"always": True, "ahead": False}, {"ahead": False}, {}]
         engines: list[Any] = [Matrix(), *(ByValue(Matrix(), **kind) for kind in kinds)]
         for engine in engines:
             engine.start(job)
