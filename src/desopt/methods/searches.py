@@ -9,8 +9,9 @@ Population      x + sigma z_j                   lambda sums           es-csa, cm
 ==============  ==============================  ====================  ==========================
 
 In a box, points and moves are projected onto it, and members of a population mirrored at its
-bounds (a projected population loses the spread that its adaptation needs). Where there are constraints, points are ordered
-by (violation, value); the value of one that violates them is not needed.
+bounds (projected, it would lose the spread that its adaptation needs). Where there are
+constraints, points are ordered by (violation, value); the value of one that violates them is not
+needed.
 
 They are driven by ``ask`` and ``tell`` (see ``contract.types.LocalSearch``). An objective with
 compiled code for the whole search hands the outcome to ``finish`` instead.
