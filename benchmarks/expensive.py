@@ -38,9 +38,10 @@ Floats = NDArray[np.float64]
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE.parent / "results" / "expensive" / "results.csv"
 
-#: Starts of each solver; fewer where one takes more than five minutes.
+#: Starts of each solver for n; fewer where one takes minutes.
 STARTS = 10
-FEWER = {("cmaes", 1000): 1, ("pycma", 1000): 2, ("ngopt", 1000): 3, ("de", 1000): 3}
+STARTS_AT = {1000: 3}
+FEWER = {("cmaes", 1000): 1, ("pycma", 1000): 1, ("ngopt", 100): 3, ("ngopt", 1000): 1}
 SIZES = (6, 20, 100, 1000)
 #: The standard deviation of the noise: NOISE (1 + f - f*).
 NOISE = 0.01
@@ -134,6 +135,14 @@ LOWER = np.array([1e-6, 1e-4, 1e-3, 1e-2, 1e-1, 1.0])
 UPPER = np.array([1e-2, 1e0, 1e1, 1e2, 1e3, 1e4])
 
 
+def parameters(u: Floats) -> Floats:
+    return np.asarray(LOWER * (UPPER / LOWER) ** u)
+
+
+def coordinates(p: Floats) -> Floats:
+    return np.asarray(np.log(p / LOWER) / np.log(UPPER / LOWER))
+
+
 def simulator(rng: np.random.Generator, budget: int = 600) -> Problem:
     """A correlated valley of condition 100 in log p, next to it two regions without values.
 
@@ -168,11 +177,16 @@ def make_problem(name: str, n: int, start: int) -> Problem:
 
 def ours(method: str, **settings: Any) -> Callable[[Problem, int], Floats]:
     def solve(problem: Problem, seed: int) -> Floats:
+        fun: Callable[[Floats], float] = problem
+        x0, sigma, own = problem.x0, problem.sigma, settings
+        if problem.closed:  # by the parameters themselves; a step of 1 is a quarter of the range
+            fun, x0, sigma = (lambda p: problem(coordinates(p))), parameters(x0), 4 * sigma
+            own = settings | {"bounds": [*zip(LOWER, UPPER, strict=True)], "scale": "log"}
         result = desopt.minimize(
-            problem, problem.x0, method=method, step_size=problem.sigma, seed=seed, workers=1,
-            rounds=10**9, max_evaluations=problem.budget, eval_every=0, engine="serial", **settings,
+            fun, x0, method=method, step_size=sigma, seed=seed, workers=1, rounds=10**9,
+            max_evaluations=problem.budget, eval_every=0, engine="serial", **own,
         )  # fmt: skip
-        return result.x
+        return coordinates(result.x) if problem.closed else result.x
 
     return solve
 
@@ -303,7 +317,7 @@ def cases(problems: Iterable[str], sizes: Iterable[int], solvers: Iterable[str])
             if problem == "simulator" and n != 6:
                 continue
             for solver in solvers:
-                for start in range(FEWER.get((solver, n), STARTS)):
+                for start in range(FEWER.get((solver, n), STARTS_AT.get(n, STARTS))):
                     yield Case(problem, n, solver, start)
 
 

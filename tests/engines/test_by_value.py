@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from desopt import METHODS
 from desopt.contract.errors import Failed
+from desopt.contract.space import Space
 from desopt.contract.types import Answer
 from desopt.data import as_shards
 from desopt.engines import Job
@@ -19,6 +20,7 @@ from desopt.engines.by_value import ByValue
 from desopt.engines.serial import Serial
 from desopt.engines.trials import Key, Outcome, Trial, TrialRound, outcome_of
 from desopt.objectives import PythonObjective
+from desopt.objectives.scaled import ScaledObjective
 
 Floats = NDArray[np.float64]
 N, M = 6, 3
@@ -90,6 +92,31 @@ def test_outcomes_in_any_order_give_the_bits_of_whole_rounds(
     assert not trials.ask(9, ahead)
     if limit is not None:
         assert sum(answer.evaluations for answer in trials.answers()) <= limit
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+@pytest.mark.parametrize("data", [False, True], ids=["plain", "data"])
+@pytest.mark.parametrize("name", ["es", "des", "des-mr", "es-csa"])
+def test_points_that_violate_constraints_are_not_asked_for(
+    name: str, data: bool, ahead: bool
+) -> None:
+    """Also where most of them do: x_0 for one."""
+    space = Space.of((-1.5, 1.5), "own", N)
+    plain = job_of(name, data, constrained=True, box=space.box)
+    objective = ScaledObjective(plain.objective, space, lambda x: [-0.9 - x[0], x[2] - 1.0])
+    job = Job(plain.algorithm, objective, plain.shards, 5, 0, N, 1.0, space)
+    task, asked = first_task(job), 0
+    trials = TrialRound(job, task)
+    while not trials.done:
+        for trial in trials.ask(3, ahead):
+            assert job.violation(trial.x) == 0.0
+            trials.tell(trial, outcome_of(job, trial))
+            asked += 1
+    answers = trials.answers()
+    assert same(answers, whole(job, task))
+    evaluated = sum(answer.evaluations for answer in answers)
+    assert 0 < evaluated < job.algorithm.cost.most * job.workers
+    assert asked == evaluated or (ahead and asked > evaluated)
 
 
 @pytest.mark.parametrize("name", METHODS)

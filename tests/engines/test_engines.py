@@ -71,8 +71,8 @@ def assert_same(one: desopt.Result, other: desopt.Result) -> None:
     assert (one.fun, one.nfev, one.initial_fun) == (other.fun, other.nfev, other.initial_fun)
 
 
-#: Those on this machine; test_ray.py and test_flower.py have a cluster and a federation.
-HERE = [name for name in desopt.ENGINES if name not in ("ray", "flower")]
+#: Those on this machine; test_ray.py, test_flower.py and test_executor.py have the others.
+HERE = [name for name in desopt.ENGINES if name not in ("ray", "flower", "executor")]
 engines = pytest.mark.parametrize("engine", HERE)
 
 

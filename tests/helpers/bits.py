@@ -137,14 +137,33 @@ def cases() -> Iterator[tuple[str, dict[str, Any]]]:
         "des-mg csr lr participation",
         {"fun": "lr", "layout": "csr", "method": "des-mg", "participation": 0.6, "workers": 5},
     )
+    for method, layout in (("des-mr", "dense"), ("des-mg", "csr"), ("des-mr", "csr-full")):
+        boxed = {"fun": "lr", "layout": layout, "method": method, "bounds": (-0.5, 0.5625)}
+        yield f"{method} {layout} lr bounds", boxed
+    for method in ("des-mr", "es-csa", "fed-zo-sgd"):
+        scaled = _scales() | {"fun": rational, "layout": "dense", "method": method}
+        yield f"{method} dense callable scales", scaled
+
+
+def _start(n: int) -> NDArray[np.float64]:
+    return _numbers(n, 65, 90) / 64.0 - 0.5
+
+
+def _scales() -> dict[str, Any]:
+    """Log scales where x0 is positive, linear ones elsewhere, and a variable that is fixed."""
+    x0 = _start(37).tolist()
+    bounds = [(v / 8.0, 4.0) if v > 0.0 else (-1.0, 0.25) for v in x0]
+    bounds[5] = x0[5], x0[5]
+    return {"bounds": bounds, "scale": ["log" if v > 0.0 else "linear" for v in x0]}
 
 
 def run(variant: str = "as-given", **arguments: Any) -> desopt.Result:
     """One run of ``cases``."""
     layout, fun = arguments.pop("layout"), arguments.pop("fun")
     X, y = LAYOUTS[layout]()
-    x0 = _numbers(X.shape[1], 65, 90) / 64.0 - 0.5
-    return desopt.minimize(fun, x0, (VARIANTS[variant](X), y), **(SETTINGS | arguments))
+    return desopt.minimize(
+        fun, _start(X.shape[1]), (VARIANTS[variant](X), y), **(SETTINGS | arguments)
+    )
 
 
 def digest(result: desopt.Result) -> str:

@@ -41,6 +41,12 @@ class Settings(NamedTuple):
     l: int = 8
     mu: float = 1e-6
     last: int | None = None
+    lower: float | Vector = -math.inf
+    upper: float | Vector = math.inf
+
+    def inside(self, x: Vector) -> Vector:
+        """The nearest point within the bounds."""
+        return np.clip(x, self.lower, self.upper)
 
     def spent(self, t: int, full: int) -> int:
         """The iterations of round t."""
@@ -134,7 +140,7 @@ def es(loss: Loss, shards: Sequence[Shard], x0: Vector, run: Settings) -> tuple[
         mask = np.zeros((1, run.K), dtype=bool)
         for j in range(run.spent(t, run.K)):
             alpha_k = run.alpha / math.sqrt(t * run.K + j + 1)  # line 2
-            w = gaussian(run.seed)(x, alpha_k, t, 0, j)  # line 3
+            w = run.inside(gaussian(run.seed)(x, alpha_k, t, 0, j))  # line 3
             if accepts(loss(w, *data), loss(x, *data)):  # line 4
                 x, mask[0, j] = w, True
         masks.append(mask)
@@ -154,13 +160,13 @@ def _des(
         for i, shard in enumerate(shards):
             v, batch = x.copy(), minibatch(shard, run.b, run.seed, t, i)
             for k in range(run.spent(t, run.K)):
-                w = offspring(v, alpha_0 / math.sqrt(k + 1), t, i, k)
+                w = run.inside(offspring(v, alpha_0 / math.sqrt(k + 1), t, i, k))
                 if accepts(loss(w, *batch), loss(v, *batch)):
                     v, mask[i, k] = w, True
             finals.append(v)
         d = np.mean([v - x for v in finals], axis=0)
         m = run.beta * m + (1.0 - run.beta) * d
-        x = x + m
+        x = run.inside(x + m)
         masks.append(mask)
     return x, masks
 
@@ -188,14 +194,15 @@ def des_mr(
 
 
 def estimate(
-    loss: Loss, batch: Shard, v: Vector, mu: float, stream: Stream
+    loss: Loss, batch: Shard, v: Vector, run: Settings, stream: Stream
 ) -> tuple[float, Vector]:
     """Central difference along a Gaussian u: the scalar g and u; g u estimates the gradient.
 
     Where a value is not finite the estimate says nothing: no step.
     """
     u = normals(stream, len(v))
-    g = (loss(v + mu * u, *batch) - loss(v - mu * u, *batch)) / (2.0 * mu)
+    above, below = run.inside(v + run.mu * u), run.inside(v - run.mu * u)
+    g = (loss(above, *batch) - loss(below, *batch)) / (2.0 * run.mu)
     return (g if math.isfinite(g) else 0.0), u
 
 
@@ -221,10 +228,10 @@ def fed_zo_gd(
             for k in range(run.spent(t, run.K // 2)):
                 batch = minibatch(shard, run.b, run.seed, t, i, k if redraw else 0)
                 stream = Stream(run.seed, t, i, k, Purpose.NORMAL)
-                g, u = estimate(loss, batch, v, run.mu, stream)
-                v = v - step(run, t, k) * g * u
+                g, u = estimate(loss, batch, v, run, stream)
+                v = run.inside(v - step(run, t, k) * g * u)
             finals.append(v)
-        x = np.mean(finals, axis=0)
+        x = run.inside(np.mean(finals, axis=0))
     return x, None
 
 
@@ -247,10 +254,10 @@ def zo_signsgd(
             for k in range(run.spent(t, run.K // 2)):
                 batch = minibatch(shard, run.b, run.seed, t, i, k)
                 stream = Stream(run.seed, t, i, k, Purpose.NORMAL)
-                g, u = estimate(loss, batch, x, run.mu, stream)
+                g, u = estimate(loss, batch, x, run, stream)
                 gradients.append(g * u)
             votes += np.sign(np.mean(gradients, axis=0))
-        x = x - run.alpha / math.sqrt(t + 1) * np.sign(votes)
+        x = run.inside(x - run.alpha / math.sqrt(t + 1) * np.sign(votes))
     return x, None
 
 
@@ -264,10 +271,10 @@ def feedsign(loss: Loss, shards: Sequence[Shard], x0: Vector, run: Settings) -> 
             for i, shard in enumerate(shards):
                 batch = minibatch(shard, run.b, run.seed, t, i, k)
                 stream = Stream(run.seed, t, SERVER, k, Purpose.NORMAL)
-                g, u = estimate(loss, batch, x, run.mu, stream)
+                g, u = estimate(loss, batch, x, run, stream)
                 votes += np.sign(g)
             step += np.sign(votes) * u
-        x = x - run.alpha / math.sqrt(t + 1) / (run.K // 2) * step
+        x = run.inside(x - run.alpha / math.sqrt(t + 1) / (run.K // 2) * step)
     return x, None
 
 
@@ -286,13 +293,14 @@ def es_csa(loss: Loss, shards: Sequence[Shard], x0: Vector, run: Settings) -> tu
     for t in range(run.T):
         count = run.spent(t, size)
         z = [normals(Stream(run.seed, t, SERVER, j, Purpose.NORMAL), n) for j in range(count)]
+        z = [(run.inside(x + sigma * u) - x) / sigma for u in z]
         values = [sum(X.shape[0] * loss(x + sigma * u, X, y) for X, y in shards) for u in z]
         best = [j for j in np.argsort(values, kind="stable") if math.isfinite(values[j])][:mu]
         if not best:
             continue
         z_w = sum(w[i] * z[j] for i, j in enumerate(best))
         p = (1 - c_s) * p + math.sqrt(c_s * (2 - c_s) * mu_eff) * z_w
-        x = x + sigma * z_w
+        x = run.inside(x + sigma * z_w)
         sigma = sigma * math.exp(c_s / d_s * (np.linalg.norm(p) / chi_n - 1))
     return x, None
 
@@ -343,6 +351,9 @@ def cma_es(loss: Loss, shards: Sequence[Shard], x0: Vector, run: Settings) -> tu
         A = np.linalg.cholesky(C) if n <= 256 else np.float64(1.0)
         z = [normals(Stream(run.seed, t, SERVER, j, Purpose.NORMAL), n) for j in range(size)]
         y = [np.dot(A, u) for u in z]
+        if np.any(np.isfinite(run.lower)):
+            y = [(run.inside(x + sigma * D * v) - x) / (sigma * D) for v in y]
+            z = [np.linalg.solve(A, v) if A.size > 1 else v for v in y]
         points = [x + sigma * D * v for v in y[: run.spent(t, size)]]
         values = [sum(X.shape[0] * loss(p, X, b) for X, b in shards) for p in points]
         best = [j for j in np.argsort(values, kind="stable") if math.isfinite(values[j])]
@@ -352,7 +363,7 @@ def cma_es(loss: Loss, shards: Sequence[Shard], x0: Vector, run: Settings) -> tu
         p_s = (1 - c_s) * p_s + math.sqrt(c_s * (2 - c_s) * mu_eff) * z_w
         length = float(np.linalg.norm(p_s)) / chi_n
         moves = length < (1.4 + 2 / (n + 1)) * math.sqrt(1 - (1 - c_s) ** (2 * (t + 1)))
-        x = x + sigma * D * np.dot(A, z_w)
+        x = run.inside(x + sigma * D * np.dot(A, z_w))
         sigma = sigma * math.exp(min(1.0, c_s / d_s * (length - 1)))
         p_c = (1 - c_p) * p_c + moves * math.sqrt(c_p * (2 - c_p) * mu_eff) * D * np.dot(A, z_w)
         kept = 1.0 if moves else 1 - c_p * (2 - c_p)

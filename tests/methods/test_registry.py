@@ -96,6 +96,9 @@ def test_defaults_from_the_size_of_the_problem() -> None:
         assert METHODS["es-csa"].derived(few) == {"population": 17}
     populations = ("es-csa", "cma-es")
     assert METHODS["cma-es"].derived(problem) == {"population": 20}
+    for n, least in ((6, 9), (1000, 63)):  # 4 + floor(3 ln n), or 2 sqrt(n)
+        size = ProblemSize(n=n, rows=None, workers=1, iterations=K, batch_size=50)
+        assert METHODS["cma-es"].derived(size) == {"population": least}
     assert all(
         not method.derived(problem) for name, method in METHODS.items() if name not in populations
     )

@@ -250,7 +250,7 @@ class Corner:
         corners = np.vstack([self.x, self.x + np.eye(self.x.size)])
         return list(corners[len(self.values) :][:p])
 
-    def tell(self, values: Sequence[float]) -> None:
+    def tell(self, values: Sequence[float], violations: Sequence[float] = ()) -> None:
         self.values += values
 
     def answer(self, rows: int = 1) -> Answer:

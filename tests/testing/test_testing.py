@@ -216,8 +216,9 @@ class DependsOnP(DES):
 
     def search(self, task: Task, worker: int) -> Any:
         class Greedy(OnePlusOne):
-            def _decide(self, asked: Any, values: Any) -> int:
-                return super()._decide(asked, [value + len(asked) - 1 for value in values])
+            def _decide(self, asked: Any, values: Any, violations: Any) -> int:
+                told = [value + len(asked) - 1 for value in values]
+                return super()._decide(asked, told, violations)
 
         search = super().search(task, worker)
         search.__class__ = Greedy

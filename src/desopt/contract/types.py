@@ -144,10 +144,12 @@ class LocalSearch(Protocol):
         They are valid until ``tell``. Asking again before that gives the same points first.
         """
 
-    def tell(self, values: Sequence[float]) -> None:
+    def tell(self, values: Sequence[float], violations: Sequence[float] = ()) -> None:
         """The values at the first points asked for, in their order; NaN and infinity are allowed.
 
         Points without a value stay asked for, unless an accepted step discards them.
+        ``violations``, if given, are those of the constraints: where one is positive, it alone
+        decides, and the point does not count as evaluated.
         """
 
     def answer(self, rows: int = 1) -> Answer:

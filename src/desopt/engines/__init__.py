@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from desopt.engines.base import Engine, Job
 
 if TYPE_CHECKING:
+    from desopt.engines.executor import Executor
     from desopt.engines.ray.engine import Ray
 
 
@@ -45,6 +46,17 @@ def _federation(grid: Any = None, **options: Any) -> Engine:
     return engine
 
 
+def _executor(pool: Any = None, **options: Any) -> Engine:
+    """The engine of a pool, which no name stands for."""
+    if pool is None:
+        raise ValueError(
+            "engine 'executor' needs a pool: engine=desopt.engines.Executor(pool), with a "
+            "concurrent.futures.Executor or a function that makes one"
+        )
+    engine: Engine = _class("executor", "Executor")(pool, **options)
+    return engine
+
+
 #: The engines by name; the contract tests run over all of them.
 ENGINES: dict[str, Callable[..., Engine]] = {
     "serial": _lazy("serial", "Serial"),
@@ -52,13 +64,14 @@ ENGINES: dict[str, Callable[..., Engine]] = {
     "processes": _lazy("processes.engine", "Processes"),
     "ray": _lazy("ray.engine", "Ray"),
     "flower": _federation,
+    "executor": _executor,
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name == "Ray":
-        return _class("ray.engine", name)
+    if name in (modules := {"Executor": "executor", "Ray": "ray.engine"}):
+        return _class(modules[name], name)
     raise AttributeError(f"module 'desopt.engines' has no attribute {name!r}")
 
 
-__all__ = ["ENGINES", "Engine", "Job", "Ray"]
+__all__ = ["ENGINES", "Engine", "Executor", "Job", "Ray"]

@@ -7,11 +7,10 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import Any, Protocol
 
-import numpy as np
-
 from desopt.contract.codec import digest_of
 from desopt.contract.errors import ObjectiveError
 from desopt.contract.participation import participants
+from desopt.contract.space import Space
 from desopt.contract.types import (
     Algorithm,
     Answer,
@@ -46,6 +45,8 @@ class Job:
     seed: int
     n: int
     participation: float = 1.0
+    #: Between the user's x and what is searched; None where these are the same.
+    space: Space | None = None
     _local: Callable[[int], WorkerData] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -75,9 +76,7 @@ class Job:
 
     def shown(self, x: FloatArray) -> FloatArray:
         """A searched point as the user sees it; a copy."""
-        decode = getattr(self.objective, "decode", np.copy)
-        point: FloatArray = decode(x)
-        return point
+        return x.copy() if self.space is None else self.space.decode(x)
 
     def share(self, task: Task, worker: int) -> Task:
         """The task with the worker's share of the values that are left for the round."""
@@ -94,9 +93,19 @@ class Job:
         search: LocalSearch = self.algorithm.search(self.share(task, worker), worker)  # type: ignore[attr-defined]
         return search
 
-    def function(self, x: FloatArray, round: int, worker: int, batches: Batches) -> LocalFunction:
-        """f_i on the data of one worker and round, for points of the size of x."""
-        return self._local(worker).function(x, round, batches)
+    def function(
+        self, x: FloatArray, round: int, worker: int, batches: Batches | None
+    ) -> LocalFunction:
+        """f_i on the data of one worker and round, for points of the size of x.
+
+        None: the function of ``total``, which all rounds share.
+        """
+        try:
+            local = self._local(worker)
+            return local.whole(x) if batches is None else local.function(x, round, batches)
+        except ObjectiveError as error:
+            error.worker, error.round = worker, round
+            raise
 
     def prepare(self, x: FloatArray, round: int, worker: int) -> None:
         """Load the worker's data and call ``setup``, unless that has been done here."""
@@ -116,6 +125,11 @@ class Job:
         except ObjectiveError as error:
             error.worker, error.round = worker, round
             raise
+
+    def violation(self, x: FloatArray) -> float:
+        """How much x violates the constraints; where it does, it is not evaluated."""
+        violation = getattr(self.objective, "violation", None)
+        return 0.0 if violation is None else float(violation(x))
 
     def finish(self, search: LocalSearch, worker: int) -> int:
         """Bring a search to its end; the samples that its values are the means over."""

@@ -88,8 +88,9 @@ class ByValue:
                 trials.tell(trial, outcome)
             if not self.quick and self._is_quick():
                 self.quick = True  # from the next round on, or at once if that is possible
-                if self._inner.slots == 1:
-                    trials.complete()
+                # those that call fun in this thread have it; else fun belongs into another process
+                if (finish := getattr(self._inner, "finish", None)) and not self._flying:
+                    trials.complete(finish)
         if self.quick:
             while self._flying:
                 self._completed()

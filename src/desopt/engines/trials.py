@@ -11,9 +11,9 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 from desopt.contract.errors import Failed, ObjectiveError
 from desopt.contract.types import (
@@ -31,6 +31,10 @@ OBJECTIVE = 2**32 - 1
 
 #: Points ahead that a name may refer to.
 _FARTHEST = 2**20
+
+
+#: Brings the workers' searches to their ends; the samples that the values of each are over.
+Finish: TypeAlias = Callable[[Mapping[int, LocalSearch]], Sequence[int]]
 
 
 class Key(NamedTuple):
@@ -71,6 +75,8 @@ class Trial:
 class Outcome:
     """The value of a trial, the mean over ``rows`` samples; ``failed`` says why there is none.
 
+    Where a ``violation`` of the constraints is positive it decides, and no value is needed.
+
     Of the full objective it is the sum over the rows.
     """
 
@@ -78,6 +84,7 @@ class Outcome:
     rows: int = 1
     seconds: float = 0.0
     failed: str = ""
+    violation: float = 0.0
 
 
 def outcome_of(job: Job, trial: Trial) -> Outcome:
@@ -175,10 +182,12 @@ class TrialRound:
         """
         trials: list[Trial] = []
         while self._ready and len(trials) < count:
-            if (trial := next(self._fresh(self._ready[0], 0), None)) is None:
-                self._ready.popleft()
+            for fresh in self._fresh(self._ready[0], 0):
+                trials.append(self._handed(fresh))
+                if len(trials) == count:
+                    break
             else:
-                trials.append(self._handed(trial))
+                self._ready.popleft()
         depth = 0
         while ahead and len(trials) < count:
             depth += 1
@@ -231,11 +240,12 @@ class TrialRound:
         self._take(side, key, outcome)
         return True
 
-    def complete(self) -> None:
+    def complete(self, finish: Finish) -> None:
         """Bring all searches to their ends in this thread; no trial may be open."""
-        for side in self._sides.values():
-            if side.search.needed:
-                side.rows = self._job.finish(side.search, side.worker)
+        sides = [side for side in self._sides.values() if side.search.needed]
+        found = finish({side.worker: side.search for side in sides})
+        for side, rows in zip(sides, found, strict=True):
+            side.rows = rows
         self._left = 0
         self._ready.clear()
 
@@ -254,12 +264,17 @@ class TrialRound:
                 position += 1
                 continue
             trial = _trial(self.round, side, position)
-            if (outcome := self._log.known(trial)) is None:
+            if (outcome := self._log.known(trial) or self._violated(trial)) is None:
                 yield trial
                 position += 1
             else:
                 self._take(side, key, outcome)
                 position = 0  # the search may have moved on
+
+    def _violated(self, trial: Trial) -> Outcome | None:
+        """The outcome of a trial that violates the constraints, which is known at once."""
+        over = self._job.violation(trial.x)
+        return Outcome(math.nan, 0, 0.0, "violates the constraints", over) if over > 0.0 else None
 
     @staticmethod
     def _reaches(side: _Side, depth: int) -> bool:
@@ -278,10 +293,12 @@ class TrialRound:
         search = side.search
         if key.number == search.index:
             values: list[float] = []
+            violations: list[float] = []
             while (told := side.told.pop(_key(self.round, side, len(values)), None)) is not None:
                 values.append(math.nan if told.failed else told.value)
+                violations.append(told.violation)
             before = search.basis
-            search.tell(values)
+            search.tell(values, *([violations] if any(violations) else []))
             if search.basis != before:  # points from the old v are of no use
                 side.open, side.told = {}, {}
             if not search.needed:

@@ -4,6 +4,9 @@ A step of l coordinates changes only the margins of the rows that have those col
 columns a round will touch are known from the random stream (at most K l of them), so they get
 numbers ("slots"), and one pass over the batch computes the margins at x and collects the
 entries of these columns. Nothing here is proportional to n: no copy of x, no map of columns.
+
+``box`` is None or (lower, upper). A step out of it is projected: with None, no code is compiled
+for that.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+from numba.core.types import BaseTuple
 from numba.extending import overload
 
 from desopt.kernels.jit import EXACT, exact, exact_inline
@@ -18,7 +22,7 @@ from desopt.kernels.lanes import WIDTH, load, store
 from desopt.kernels.layouts import AHEAD, Dense, fetch_row, fill_margins, take_members
 from desopt.kernels.losses import fill_losses, sum_losses
 from desopt.kernels.philox import draw_mixture, fill_integers
-from desopt.kernels.steps import apply_row, undo_row
+from desopt.kernels.steps import apply_row, project_row, undo_row
 
 _U = np.uint64
 
@@ -189,7 +193,7 @@ def _look_up(maybe, value, rows, y, entries, columns):
 
 
 @exact
-def search_touched(columns, margin, values, slot, step, kind, penalty, accepted):
+def search_touched(columns, margin, values, slot, step, kind, penalty, accepted, box=None):
     """The search where a step touches few rows: only their losses are computed anew.
 
     ``values`` are the coordinates of v that have slots; a rejected step restores them. The value
@@ -211,6 +215,8 @@ def search_touched(columns, margin, values, slot, step, kind, penalty, accepted)
         count = _U(0)
         penalty_change = 0.0
         apply_row(values, slot, step, k, old)
+        if box is not None:
+            project_row(values, slot, k, box)
         for j in range(l):
             s = _U(slot[k, j])
             if drawn[s] == k:  # again: its whole change was counted the first time
@@ -279,7 +285,7 @@ def _shift_margins(columns, slots, changes, count, margin, out):
 
 
 @exact
-def search_all_rows(columns, margin, values, slot, step, kind, penalty, accepted):
+def search_all_rows(columns, margin, values, slot, step, kind, penalty, accepted, box=None):
     """The search where a step touches many rows: all losses are computed."""
     b, l = margin.size, slot.shape[1]
     total = sum_losses(kind, margin)
@@ -292,6 +298,8 @@ def search_all_rows(columns, margin, values, slot, step, kind, penalty, accepted
         count = 0
         penalty_change = 0.0
         apply_row(values, slot, step, k, old)
+        if box is not None:
+            project_row(values, slot, k, box)
         for j in range(l):
             s = slot[k, j]
             if drawn[s] == k:
@@ -313,30 +321,55 @@ def search_all_rows(columns, margin, values, slot, step, kind, penalty, accepted
     return nans
 
 
-def run_search(columns, margin, values, slot, step, kind, penalty, accepted):
+def run_search(columns, margin, values, slot, step, kind, penalty, accepted, box):
     """The search that suits the columns."""
 
 
 @overload(run_search, jit_options=EXACT, inline="always")
-def _run_search(columns, margin, values, slot, step, kind, penalty, accepted):
+def _run_search(columns, margin, values, slot, step, kind, penalty, accepted, box):
     if columns.instance_class is DenseColumns:
-        return lambda columns, margin, values, slot, step, kind, penalty, accepted: search_all_rows(
-            columns, margin, values, slot, step, kind, penalty, accepted
-        )
 
-    def sparse(columns, margin, values, slot, step, kind, penalty, accepted):
+        def dense(columns, margin, values, slot, step, kind, penalty, accepted, box):
+            return search_all_rows(
+                columns, margin, values, slot, step, kind, penalty, accepted, box
+            )
+
+        return dense
+
+    def sparse(columns, margin, values, slot, step, kind, penalty, accepted, box):
         rows_per_step = slot.shape[1] * columns.row.size / values.size
         if 4.0 * rows_per_step > margin.size:
-            return search_all_rows(columns, margin, values, slot, step, kind, penalty, accepted)
-        return search_touched(columns, margin, values, slot, step, kind, penalty, accepted)
+            return search_all_rows(
+                columns, margin, values, slot, step, kind, penalty, accepted, box
+            )
+        return search_touched(columns, margin, values, slot, step, kind, penalty, accepted, box)
 
     return sparse
 
 
+def box_at(box, columns):
+    """The box of the columns that have slots."""
+
+
+@overload(box_at, jit_options=EXACT, inline="always")
+def _box_at(box, columns):
+    if not isinstance(box, BaseTuple):
+        return lambda box, columns: None
+
+    def gather(box, columns):
+        lower, upper = np.empty(columns.size), np.empty(columns.size)
+        for c in range(columns.size):
+            lower[c], upper[c] = box[0][columns[c]], box[1][columns[c]]
+        return lower, upper
+
+    return gather
+
+
 @exact
 def search_mixture(
-    layout, members, size, b, rows_key, y, x, scale, l, gaussian, kind, penalty, accepted, key
-):
+    layout, members, size, b, rows_key, y, x, scale, l, gaussian, kind, penalty, accepted, key,
+    box=None,
+):  # fmt: skip
     """K steps of l coordinates from x, on b rows drawn from the members (b = 0: on all of them).
 
     Rows and steps are drawn here: a worker's round is one call without the GIL. Returns the
@@ -361,7 +394,9 @@ def search_mixture(
         values[c] = x[columns[c]]
     nans = np.int64(UNSEARCHED)
     if np.isfinite(sum_losses(kind, margin)):
-        nans = np.int64(run_search(collected, margin, values, slot, step, kind, penalty, accepted))
+        of_slots = box_at(box, columns)
+        found = run_search(collected, margin, values, slot, step, kind, penalty, accepted, of_slots)
+        nans = np.int64(found)
     change = np.empty(columns.size)
     for c in range(columns.size):
         change[c] = values[c] - x[columns[c]]
@@ -369,22 +404,25 @@ def search_mixture(
 
 
 @exact
-def mixture_change(x, index, step):
+def mixture_change(x, index, step, box):
     """The columns that these steps touch, and v_K - x there; costs O(K l)."""
     slot, columns, _table = number_columns(index)
+    of_slots = box_at(box, columns)
     change = np.empty(columns.size)
     for c in range(columns.size):
         change[c] = x[columns[c]]
     for k in range(index.shape[0]):
         for j in range(index.shape[1]):
             change[slot[k, j]] += step[k, j]
+        if box is not None:
+            project_row(change, slot, k, of_slots)
     for c in range(columns.size):
         change[c] -= x[columns[c]]
     return columns, change
 
 
 @exact
-def mixture_changes(x, scale, l, gaussian, masks, workers, c1, c3, k0, k1):
+def mixture_changes(x, scale, l, gaussian, box, masks, workers, c1, c3, k0, k1):
     """``mixture_change`` by the accept bits of several workers, masks[i] those of workers[i].
 
     Returns all columns and changes, and where each worker's end. Only accepted steps are drawn.
@@ -405,7 +443,7 @@ def mixture_changes(x, scale, l, gaussian, masks, workers, c1, c3, k0, k1):
                 count += 1
         worker = np.uint64(workers[i])
         index, step = draw_mixture(which, of_which, l, x.size, gaussian, c1, worker, c3, k0, k1)
-        column, change = mixture_change(x, index, step)
+        column, change = mixture_change(x, index, step, box)
         for c in range(column.size):
             columns[end + c], changes[end + c] = column[c], change[c]
         end += column.size

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+from numpy.typing import NDArray
+
 _LN2_HIGH = 0.6931471803691238  # 33 bits: k * _LN2_HIGH is exact for |k| < 2^20
 _LN2_LOW = 1.9082149292705877e-10
 
@@ -36,3 +39,13 @@ def exp(x: float) -> float:
     for i in range(17, 0, -1):  # 0.35^18 / 18! is below 1e-24
         total = 1.0 + total * r / i
     return math.ldexp(total, k)
+
+
+def exp_of(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    """``exp`` of many numbers between -708 and 709, the same bits."""
+    k = np.floor(x / _LN2_HIGH + 0.5)
+    r = (x - k * _LN2_HIGH) - k * _LN2_LOW
+    total = np.ones_like(x)
+    for i in range(17, 0, -1):
+        total = 1.0 + total * r / i
+    return np.ldexp(total, k.astype(np.int32))

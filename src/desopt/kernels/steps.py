@@ -41,6 +41,18 @@ def undo_row(v, index, k, old):
 
 
 @exact_with_gil
+def project_row(v, index, k, box):
+    """The coordinates of row k to their nearest values in the box (lower, upper)."""
+    lower, upper = box
+    for j in range(index.shape[1]):
+        r = index[k, j]
+        if v[r] < lower[r]:
+            v[r] = lower[r]
+        elif v[r] > upper[r]:
+            v[r] = upper[r]
+
+
+@exact_with_gil
 def replay_sparse(v, index, step):
     """v[r] += step for every coordinate of every step, in order."""
     for k in range(index.shape[0]):

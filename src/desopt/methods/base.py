@@ -8,9 +8,13 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
+from desopt.contract.space import Box
 from desopt.contract.streams import MAX_ITERATIONS, Purpose, Stream
 from desopt.contract.types import Answer, FloatArray, Local, LocalSearch, Task
 from desopt.methods.samplers import Sampler
+
+#: Fields that ``settings()`` has only where they are given.
+UNLESS_GIVEN = ("box", "constrained")
 
 
 @dataclass(frozen=True)
@@ -29,11 +33,17 @@ class BaseAlgorithm:
     """
 
     state_type: ClassVar[type[Any]] = PointState
+    #: What of "bounds" and "constraints" the method's searches and merges observe.
+    observes: ClassVar[tuple[str, ...]] = ()
 
     name: str
     step_size: float = 1.0
     iterations: int = 100
     seed: int = 0
+    #: What x and all points are kept in; None: nothing is bounded.
+    box: Box | None = None
+    #: Whether points are ordered by (violation, value).
+    constrained: bool = False
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.step_size) and self.step_size > 0):
@@ -42,6 +52,10 @@ class BaseAlgorithm:
             raise ValueError(f"iterations must be 1 to {MAX_ITERATIONS}, got {self.iterations!r}")
         if not 0 <= self.seed < 2**64:
             raise ValueError(f"seed must be 0 to 2**64 - 1, got {self.seed!r}")
+        given = {"bounds": self.box is not None, "constraints": self.constrained}
+        for name in given:
+            if given[name] and name not in self.observes:
+                raise ValueError(f"{self.name} does not take {name}")
 
     def init(self, x0: FloatArray) -> Any:
         return self.state_type(0, x0)
@@ -57,9 +71,18 @@ class BaseAlgorithm:
         raise NotImplementedError(f"{type(self).__name__} must define search or work")
 
     def settings(self) -> dict[str, Any]:
-        """All hyper-parameters as plain JSON values."""
+        """All hyper-parameters as plain JSON values; box and constraints only if there are any."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {k: v.settings() if isinstance(v, Sampler) else v for k, v in values.items()}
+        for name in UNLESS_GIVEN:
+            if not values[name]:
+                del values[name]
+        return {k: v.settings() if isinstance(v, Sampler | Box) else v for k, v in values.items()}
+
+    def kept(self, new: FloatArray, old: FloatArray) -> FloatArray:
+        """``new``, projected onto the box, and ``old`` where it is not finite: the next x."""
+        if self.box is not None:
+            self.box.project(new)
+        return finite_or(new, old)
 
 
 @dataclass(frozen=True, kw_only=True)

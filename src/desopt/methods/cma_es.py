@@ -21,7 +21,8 @@ beta                       damping of D: max(1, 2 sqrt(tr (A A^T)^-1 / n) - 1)
 
 A takes n (n + 1) / 2 numbers and O(n^3) operations per round. With more than ``correlations``
 variables it is left out, and the method is a sep-CMA-ES. A worker's answer is that of ``es_csa``:
-lambda sums, +inf where a member has no finite value; such a member has no weight.
+lambda sums, +inf where a member has no finite value; such a member has no weight. In a box, the
+steps of all updates are those to the projected members.
 """
 
 from __future__ import annotations
@@ -35,13 +36,15 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from desopt.contract.payload import Cost, Layout
+from desopt.contract.space import Box
 from desopt.contract.streams import SERVER, normals
 from desopt.contract.types import Answer, FloatArray, IndexArray, Task
 from desopt.kernels import factor as kernels
 from desopt.kernels.portable import exp, log
 from desopt.kernels.steps import sum_of_squares
-from desopt.methods.base import BaseAlgorithm, directions, finite_or, unmoved
-from desopt.methods.searches import Population, affordable
+from desopt.methods import es_csa
+from desopt.methods.base import BaseAlgorithm, ProblemSize, directions, unmoved
+from desopt.methods.searches import Population, affordable, ranking
 
 #: The most variables for which correlations can be learnt: A takes 64 MB.
 MOST_CORRELATED = 4096
@@ -77,6 +80,7 @@ class CMAES(BaseAlgorithm):
     """Evolution strategy with covariance matrix adaptation."""
 
     state_type: ClassVar[type[CMAState]] = CMAState
+    observes: ClassVar[tuple[str, ...]] = ("bounds", "constraints")
 
     name: str = "cma-es"
     population: int
@@ -110,25 +114,24 @@ class CMAES(BaseAlgorithm):
         members = affordable(self.population, task.limit)
         return Population(
             task, worker, directions(self.seed, task.round, SERVER), sigma, members=members,
-            layout=self.layout, shape=partial(_shape, numbers[n:], numbers[:n]),
+            layout=self.layout, shape=partial(_shape, numbers[n:], numbers[:n]), box=self.box,
+            constrained=self.constrained,
         )  # fmt: skip
 
     def merge(self, state: CMAState, answers: Iterable[Answer]) -> CMAState:
-        sums, count = np.zeros(self.population), 0
+        sums, count = np.zeros(self.layout.float64), 0
         for answer in answers:
             count += 1
             with np.errstate(over="ignore", invalid="ignore"):
                 sums += self.layout.decode(answer).float64
-        sums[~np.isfinite(sums)] = np.inf
-        best = np.argsort(sums, kind="stable")
-        ranked = int(np.isfinite(sums).sum())
-        if count == 0 or ranked == 0:
+        best = ranking(sums, self.population)
+        if count == 0 or best.size == 0:
             return unmoved(state)
-        return _Generation(self, state, best[:ranked]).next()
+        return _Generation(self, state, best).next()
 
     @property
     def layout(self) -> Layout:
-        return Layout(float64=self.population, missing=True)
+        return Layout(float64=(1 + self.constrained) * self.population, missing=True)
 
     @property
     def cost(self) -> Cost:
@@ -212,7 +215,7 @@ class _Generation:
             path_full = self._path(state.path_full, full, step, stalled)
             scale, factor = self._correlated(full, path_full, scale, stalled)
         with np.errstate(over="ignore"):
-            x = finite_or(state.x + state.sigma * step, state.x)
+            x = method.kept(state.x + state.sigma * step, state.x)
         return CMAState(
             state.round + 1, x, sigma, path, path_full, path_diagonal,
             np.clip(scale, 1.0 / _WIDEST, _WIDEST), factor,
@@ -230,6 +233,8 @@ class _Generation:
         self.z = np.empty(n)
         for i, member in enumerate(self.members):
             z = normals(self.stream.at(member), n, out=self.z)
+            if self.method.box is not None:
+                self._project(z, self.method.box)
             length = n / max(sum_of_squares(z), 1e-300) if full[i] < 0.0 else 1.0
             if full[i] > 0.0:
                 self.mean += full[i] * z
@@ -237,6 +242,18 @@ class _Generation:
             if keeps:
                 kernels.multiply(self.state.factor, z)
                 self.vectors[:, i], self.weights[i] = z, full[i] * length
+
+    def _project(self, z: FloatArray, box: Box) -> None:
+        """z of the member as it was evaluated, in place."""
+        state, step = self.state, z.copy()
+        _shape(state.factor, state.scale, step)
+        point = state.x + state.sigma * step
+        inside = point.copy()
+        box.project(inside)
+        if (inside != point).any():
+            z[:] = (inside - state.x) / (state.sigma * state.scale)
+            if state.factor.size:
+                kernels.solve(state.factor, z)
 
     def _step_size(self) -> tuple[FloatArray, float, bool]:
         """p_s, sigma, and whether p_s is so long that the other paths wait."""
@@ -283,6 +300,14 @@ class _Generation:
         kept = self._kept(rates, stalled)
         factor, definite = kernels.update(self.state.factor, kept, self.vectors, weighted, roots)
         return (scale * roots, factor) if definite else (scale, self.state.factor)
+
+
+def defaults(problem: ProblemSize) -> dict[str, int]:
+    """As for es-csa; without data at least 2 sqrt(n): many variables need it against noise."""
+    population = es_csa.defaults(problem)["population"]
+    if problem.rows is None:
+        population = max(population, math.floor(2.0 * math.sqrt(problem.n)))
+    return {"population": population}
 
 
 def _shape(factor: FloatArray, scale: FloatArray, z: FloatArray) -> None:

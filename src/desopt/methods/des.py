@@ -51,6 +51,7 @@ class DES(BaseAlgorithm):
     """Distributed evolution strategy with any sampler."""
 
     state_type: ClassVar[type[DESState]] = DESState
+    observes: ClassVar[tuple[str, ...]] = ("bounds", "constraints")
 
     name: str = "des-mr"
     momentum: float = 0.5
@@ -73,7 +74,7 @@ class DES(BaseAlgorithm):
         alpha, key = self.step_sizes(task.round)[:steps], Key(self.seed, task.round, worker)
         return OnePlusOne(
             task, worker, self.sampler.proposals(alpha, key, task.x.size), layout=self.layout,
-            batches=Batches.ROUND, dense=self.sampler.dense,
+            batches=Batches.ROUND, dense=self.sampler.dense, box=self.box,
         )  # fmt: skip
 
     def merge(self, state: DESState, answers: Iterable[Answer]) -> DESState:
@@ -93,6 +94,8 @@ class DES(BaseAlgorithm):
         finite = np.isfinite(x)
         if not finite.all():  # beyond the largest number: such a coordinate stays, without momentum
             x, total = np.where(finite, x, state.x), np.where(finite, total, 0.0)
+        if self.box is not None:  # the points and their mean are in it, x + m need not be
+            self.box.project(x)
         return DESState(state.round + 1, x, total)
 
     def _add(self, x: FloatArray, proposals: Proposals, total: FloatArray, answer: Answer) -> bool:
@@ -134,7 +137,7 @@ class DES(BaseAlgorithm):
         """v_i,K - x_t of these answers, from their bits."""
         masks = self.layout.packed_bits(answers)
         workers = np.array([answer.worker for answer in answers], np.int64)
-        return list(proposals.changes(x, masks, workers))
+        return list(proposals.changes(x, masks, workers, self.box))
 
     @property
     def layout(self) -> Layout:

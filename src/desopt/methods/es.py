@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
 from desopt.contract.payload import Cost, Layout
 from desopt.contract.types import Answer, Batches, FloatArray, Task
-from desopt.methods.base import BaseAlgorithm, PointState, finite_or, unmoved
+from desopt.methods.base import BaseAlgorithm, PointState, unmoved
 from desopt.methods.samplers import Gaussian, Key, Sampler
 from desopt.methods.searches import OnePlusOne, affordable
 
@@ -24,6 +25,7 @@ class ES(BaseAlgorithm):
     """Algorithm 1."""
 
     single_worker = True
+    observes: ClassVar[tuple[str, ...]] = ("bounds", "constraints")
 
     name: str = "es"
     sampler: Sampler = field(default_factory=Gaussian)
@@ -35,7 +37,7 @@ class ES(BaseAlgorithm):
         proposals = self.sampler.proposals(alpha, Key(self.seed, task.round, worker), task.x.size)
         return OnePlusOne(
             task, worker, proposals, layout=self.layout, batches=Batches.ALL,
-            dense=self.sampler.dense,
+            dense=self.sampler.dense, box=self.box,
         )  # fmt: skip
 
     def merge(self, state: PointState, answers: Iterable[Answer]) -> PointState:
@@ -49,8 +51,8 @@ class ES(BaseAlgorithm):
             x = state.x.copy()
             accepted = self.layout.decode(answer).bits
             key = Key(self.seed, state.round, answer.worker)
-            self.sampler.replay(x, self.step_sizes(state.round), accepted, key)
-        return PointState(state.round + 1, finite_or(x, state.x))
+            self.sampler.replay(x, self.step_sizes(state.round), accepted, key, self.box)
+        return PointState(state.round + 1, self.kept(x, state.x))
 
     @property
     def layout(self) -> Layout:

@@ -30,13 +30,14 @@ from typing import ClassVar
 
 import numpy as np
 
+from desopt.contract import streams
 from desopt.contract.payload import Cost, Layout
 from desopt.contract.streams import SERVER
-from desopt.contract.types import Answer, FloatArray, Task
+from desopt.contract.types import Answer, FloatArray, IndexArray, Task
 from desopt.kernels.portable import exp, log
 from desopt.kernels.steps import sum_of_squares, weighted_normals
-from desopt.methods.base import BaseAlgorithm, ProblemSize, directions, finite_or, unmoved
-from desopt.methods.searches import Population, affordable
+from desopt.methods.base import BaseAlgorithm, ProblemSize, directions, unmoved
+from desopt.methods.searches import Population, affordable, ranking
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,7 @@ class ESCSA(BaseAlgorithm):
     """Evolution strategy with cumulative step-size adaptation."""
 
     state_type: ClassVar[type[CSAState]] = CSAState
+    observes: ClassVar[tuple[str, ...]] = ("bounds", "constraints")
 
     name: str = "es-csa"
     population: int
@@ -73,26 +75,26 @@ class ESCSA(BaseAlgorithm):
         (sigma,) = task.scalars
         members = affordable(self.population, task.limit)
         stream = directions(self.seed, task.round, SERVER)  # one population for all workers
-        return Population(task, worker, stream, sigma, members=members, layout=self.layout)
+        return Population(
+            task, worker, stream, sigma, members=members, layout=self.layout, box=self.box,
+            constrained=self.constrained,
+        )  # fmt: skip
 
     def merge(self, state: CSAState, answers: Iterable[Answer]) -> CSAState:
         n = state.x.size
-        sums, count = np.zeros(self.population), 0
+        sums, count = np.zeros(self.layout.float64), 0
         for answer in answers:
             count += 1
             with np.errstate(over="ignore", invalid="ignore"):
                 sums += self.layout.decode(answer).float64
         if count == 0:
             return unmoved(state)
-        sums[~np.isfinite(sums)] = np.inf
         weights = self.weights()
-        best = np.argsort(sums, kind="stable")[: weights.size]
-        ranked = np.isfinite(sums[best])
-        if not ranked.any():
+        best = ranking(sums, self.population)[: weights.size]
+        if best.size == 0:
             return unmoved(state)
-        z = np.empty(n)  # z_w = sum_i w_i z_(i); a member without a value is no step
-        stream = directions(self.seed, state.round, SERVER)
-        weighted_normals(z, np.where(ranked, weights, 0.0), best, *stream.key())
+        # z_w = sum_i w_i z_(i); a member without a value is no step
+        z = self._mean_step(state, weights[: best.size], best)
 
         mu_eff = 1.0 / sum_of_squares(weights)
         c = (mu_eff + 2.0) / (n + mu_eff + 5.0)
@@ -101,12 +103,24 @@ class ESCSA(BaseAlgorithm):
         path = (1.0 - c) * state.path + math.sqrt(c * (2.0 - c) * mu_eff) * z
         sigma = state.sigma * exp(c / damping * (math.sqrt(sum_of_squares(path)) / length - 1.0))
         with np.errstate(over="ignore"):
-            x = finite_or(state.x + state.sigma * z, state.x)
+            x = self.kept(state.x + state.sigma * z, state.x)
         return CSAState(state.round + 1, x, sigma if sigma < math.inf else state.sigma, path)
+
+    def _mean_step(self, state: CSAState, weights: FloatArray, best: IndexArray) -> FloatArray:
+        """sum_i w_i z_(i), z_(i) as it was evaluated: projected onto the box."""
+        stream, z = directions(self.seed, state.round, SERVER), np.zeros_like(state.x)
+        if self.box is None:
+            weighted_normals(z, weights, best, *stream.key())
+            return z
+        for weight, member in zip(weights.tolist(), best.tolist(), strict=True):
+            point = state.x + state.sigma * streams.normals(stream.at(member), z.size)
+            self.box.project(point)
+            z += weight * ((point - state.x) / state.sigma)
+        return z
 
     @property
     def layout(self) -> Layout:
-        return Layout(float64=self.population, missing=True)
+        return Layout(float64=(1 + self.constrained) * self.population, missing=True)
 
     @property
     def cost(self) -> Cost:

@@ -19,28 +19,30 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
+from typing import ClassVar
 
 import numpy as np
 
 from desopt.contract.errors import check_name
 from desopt.contract.payload import Cost, Layout
 from desopt.contract.types import Answer, Batches, FloatArray, Task
-from desopt.kernels.steps import replay_gaussian
 from desopt.methods.aggregation import AGGREGATES, combine
 from desopt.methods.base import (
     BaseAlgorithm,
     PointState,
     check_two_point,
     directions,
-    finite_or,
     unmoved,
 )
+from desopt.methods.proposals import replay_normals
 from desopt.methods.searches import TwoPoint, affordable
 
 
 @dataclass(frozen=True, kw_only=True)
 class FedZOGD(BaseAlgorithm):
     """Zeroth-order gradient descent on one minibatch per round."""
+
+    observes: ClassVar[tuple[str, ...]] = ("bounds",)
 
     name: str = "fed-zo-gd"
     radius: float = 1e-6
@@ -74,6 +76,8 @@ class FedZOGD(BaseAlgorithm):
 @dataclass(frozen=True, kw_only=True)
 class FedZOSGD(BaseAlgorithm):
     """Zeroth-order SGD: a new minibatch per iteration."""
+
+    observes: ClassVar[tuple[str, ...]] = ("bounds",)
 
     name: str = "fed-zo-sgd"
     radius: float = 1e-6
@@ -113,7 +117,7 @@ def _descent(method: _FedZO, task: Task, worker: int, batches: Batches) -> TwoPo
     alpha = alpha[: affordable(alpha.size, task.limit, each=2)]
     return TwoPoint(
         task, worker, directions(method.seed, task.round, worker), -alpha, radius=method.radius,
-        layout=method.layout, batches=batches, moving=True,
+        layout=method.layout, batches=batches, moving=True, box=method.box,
     )  # fmt: skip
 
 
@@ -124,7 +128,7 @@ def _average(method: _FedZO, state: PointState, answers: Iterable[Answer]) -> Po
     if count == 0:
         return unmoved(state)
     with np.errstate(over="ignore", invalid="ignore"):
-        return PointState(state.round + 1, finite_or(state.x + total / count, state.x))
+        return PointState(state.round + 1, method.kept(state.x + total / count, state.x))
 
 
 @np.errstate(over="ignore", invalid="ignore")
@@ -135,7 +139,7 @@ def _add(method: _FedZO, state: PointState, total: FloatArray, answer: Answer) -
         v = state.x.copy()
         g = method.layout.decode(answer).float64
         stream = directions(method.seed, state.round, answer.worker)
-        replay_gaussian(v, -(method.step_sizes(state.round) * g), *stream.key())
+        replay_normals(v, -(method.step_sizes(state.round) * g), stream, method.box)
     displacement = v - state.x
     finite = bool(np.isfinite(displacement).all())
     if finite:

@@ -26,6 +26,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -33,13 +34,15 @@ from desopt.contract.payload import Cost, Layout
 from desopt.contract.streams import SERVER
 from desopt.contract.types import Answer, Batches, FloatArray, Task
 from desopt.kernels.steps import replay_gaussian
-from desopt.methods.base import BaseAlgorithm, PointState, check_two_point, directions, finite_or
+from desopt.methods.base import BaseAlgorithm, PointState, check_two_point, directions
 from desopt.methods.searches import TwoPoint, affordable
 
 
 @dataclass(frozen=True, kw_only=True)
 class FeedSign(BaseAlgorithm):
     """Majority votes on the sign of the slope along shared directions."""
+
+    observes: ClassVar[tuple[str, ...]] = ("bounds",)
 
     name: str = "feedsign"
     radius: float = 1e-6
@@ -53,6 +56,7 @@ class FeedSign(BaseAlgorithm):
         return TwoPoint(
             task, worker, directions(self.seed, task.round, SERVER), still, radius=self.radius,
             layout=self.layout, batches=Batches.ITERATION, moving=False, encode=self._votes,
+            box=self.box,
         )  # fmt: skip
 
     def merge(self, state: PointState, answers: Iterable[Answer]) -> PointState:
@@ -64,7 +68,7 @@ class FeedSign(BaseAlgorithm):
         x, alpha = state.x.copy(), self.step_size / math.sqrt(state.round + 1.0)
         stream = directions(self.seed, state.round, SERVER)
         replay_gaussian(x, -(alpha / count) * np.sign(rising), *stream.key())
-        return PointState(state.round + 1, finite_or(x, state.x))
+        return PointState(state.round + 1, self.kept(x, state.x))
 
     def _votes(self, slopes: FloatArray) -> bytes:
         return self.layout.encode(np.column_stack((slopes > 0.0, slopes < 0.0)).ravel())

@@ -13,13 +13,14 @@ A search draws its steps from them; a server turns accept bits back into points 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
 from desopt.contract import streams
+from desopt.contract.space import Box
 from desopt.contract.streams import Stream
 from desopt.contract.types import BoolArray, ByteArray, FloatArray, IndexArray, Step
 from desopt.kernels.mixture import mixture_changes
@@ -51,10 +52,12 @@ class Proposals(Protocol):
     def steps(self) -> Iterator[Step]:
         """The steps in order, with coordinates in 0..n-1."""
 
-    def replay(self, v: FloatArray, accepted: BoolArray) -> None:
-        """v += step, in place, for every accepted step."""
+    def replay(self, v: FloatArray, accepted: BoolArray, box: Box | None = None) -> None:
+        """v += step, in place, for every accepted step; projected onto the box after each."""
 
-    def changes(self, x: FloatArray, masks: ByteArray, workers: IndexArray) -> Iterator[Step]:
+    def changes(
+        self, x: FloatArray, masks: ByteArray, workers: IndexArray, box: Box | None = None
+    ) -> Iterator[Step]:
         """v_K - x of several workers: masks[i] are the packed accept bits of workers[i].
 
         Seed and round are those of the proposals, their worker is not used.
@@ -86,16 +89,31 @@ class MixtureProposals:
         drawn = streams.mixture_block(self.stream, self.scale, self.l, self.n, self.gaussian)
         return zip(*map(np.ascontiguousarray, drawn), strict=True)
 
-    def replay(self, v: FloatArray, accepted: BoolArray) -> None:
+    def replay(self, v: FloatArray, accepted: BoolArray, box: Box | None = None) -> None:
         which = np.flatnonzero(accepted)  # the others are not even drawn
         scale = self.scale[which]
         drawn = streams.mixture_block(self.stream, scale, self.l, self.n, self.gaussian, which)
-        replay_sparse(v, *drawn)
+        if box is None:
+            replay_sparse(v, *drawn)
+        else:
+            add_in_box(v, zip(*map(np.ascontiguousarray, drawn), strict=True), box)
 
-    def changes(self, x: FloatArray, masks: ByteArray, workers: IndexArray) -> Iterator[Step]:
+    def changes(
+        self, x: FloatArray, masks: ByteArray, workers: IndexArray, box: Box | None = None
+    ) -> Iterator[Step]:
         c1, _, c3, k0, k1 = self.stream.key()
         columns, change, ends = mixture_changes(
-            x, self.scale, self.l, self.gaussian or None, masks, workers, c1, c3, k0, k1
+            x,
+            self.scale,
+            self.l,
+            self.gaussian or None,
+            None if box is None else box.arrays(),
+            masks,
+            workers,
+            c1,
+            c3,
+            k0,
+            k1,
         )
         begin = 0
         for end in ends.tolist():
@@ -120,12 +138,15 @@ class GaussianProposals:
         for k in range(self.alpha.size):
             yield None, self.alpha[k] * streams.normals(self.stream.at(k), self.n)
 
-    def replay(self, v: FloatArray, accepted: BoolArray) -> None:
-        replay_gaussian(v, np.where(accepted, self.alpha, 0.0), *self.stream.key())
+    def replay(self, v: FloatArray, accepted: BoolArray, box: Box | None = None) -> None:
+        replay_normals(v, np.where(accepted, self.alpha, 0.0), self.stream, box)
 
-    def changes(self, x: FloatArray, masks: ByteArray, workers: IndexArray) -> Iterator[Step]:
+    def changes(
+        self, x: FloatArray, masks: ByteArray, workers: IndexArray, box: Box | None = None
+    ) -> Iterator[Step]:
         for accepted, worker in zip(_unpacked(masks, self.count), workers.tolist(), strict=True):
-            yield _change(replace(self, stream=replace(self.stream, worker=worker)), x, accepted)
+            mine = replace(self, stream=replace(self.stream, worker=worker))
+            yield _change(mine, x, accepted, box)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,21 +166,20 @@ class VectorProposals:
     def steps(self) -> Iterator[Step]:
         return map(self._step, range(self.alpha.size))
 
-    def replay(self, v: FloatArray, accepted: BoolArray) -> None:
-        for k in np.flatnonzero(accepted).tolist():  # the others are not even drawn
-            index, step = self._step(k)
-            if index is None:
-                v += step
-            else:
-                apply_step(v, index, step, np.empty(step.size))
+    def replay(self, v: FloatArray, accepted: BoolArray, box: Box | None = None) -> None:
+        # the steps that were rejected are not even drawn
+        add_in_box(v, map(self._step, np.flatnonzero(accepted).tolist()), box)
 
     def _step(self, k: int) -> Step:
         index, u = self.vector(self.key, k, self.n)
         return as_step(index, self.alpha[k] * u, self.n)
 
-    def changes(self, x: FloatArray, masks: ByteArray, workers: IndexArray) -> Iterator[Step]:
+    def changes(
+        self, x: FloatArray, masks: ByteArray, workers: IndexArray, box: Box | None = None
+    ) -> Iterator[Step]:
         for accepted, worker in zip(_unpacked(masks, self.count), workers.tolist(), strict=True):
-            yield _change(replace(self, key=self.key._replace(worker=worker)), x, accepted)
+            mine = replace(self, key=self.key._replace(worker=worker))
+            yield _change(mine, x, accepted, box)
 
 
 def as_step(index: Any, values: Any, n: int) -> Step:
@@ -188,9 +208,30 @@ def _unpacked(masks: ByteArray, count: int) -> BoolArray:
     return np.unpackbits(masks, axis=1, count=count, bitorder="little").astype(np.bool_)
 
 
-def _change(proposals: Proposals, x: FloatArray, accepted: BoolArray) -> Step:
+def add_in_box(v: FloatArray, steps: Iterable[Step], box: Box | None) -> None:
+    """v += step for every step, projected onto the box after each."""
+    for index, step in steps:
+        if index is None:
+            v += step
+        else:
+            apply_step(v, index, step, np.empty(step.size))
+        if box is not None:
+            box.project_at(v, index)
+
+
+def replay_normals(v: FloatArray, scale: FloatArray, stream: Stream, box: Box | None) -> None:
+    """v += scale[k] u_k where that is not 0, u_k the stream's normals; projected after each."""
+    if box is None:
+        replay_gaussian(v, scale, *stream.key())
+    else:
+        moved = np.flatnonzero(scale).tolist()
+        steps = (scale[k] * streams.normals(stream.at(k), v.size) for k in moved)
+        add_in_box(v, ((None, step) for step in steps), box)
+
+
+def _change(proposals: Proposals, x: FloatArray, accepted: BoolArray, box: Box | None) -> Step:
     """v_K - x as a dense step."""
     v = x.copy()
-    proposals.replay(v, accepted)
+    proposals.replay(v, accepted, box)
     with np.errstate(over="ignore", invalid="ignore"):
         return None, v - x

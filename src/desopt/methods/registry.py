@@ -15,8 +15,9 @@ from inspect import signature
 from typing import Any, NamedTuple
 
 from desopt.contract.errors import check_name
+from desopt.contract.space import Box
 from desopt.contract.types import Algorithm
-from desopt.methods import es_csa
+from desopt.methods import cma_es, es_csa
 from desopt.methods.base import ProblemSize
 from desopt.methods.cma_es import CMAES
 from desopt.methods.des import DES
@@ -192,7 +193,7 @@ METHODS: dict[str, Method] = {
         look=Look("#117733", "-", "P"),
         answer="λ numbers",
         values="λ",
-        defaults=es_csa.defaults,
+        defaults=cma_es.defaults,
     ),
 }
 
@@ -223,6 +224,8 @@ def restore(settings: Mapping[str, Any], sampler: Sampler | None = None) -> Algo
     values = dict(settings)
     if "sampler" in METHODS[name].settings:
         values["sampler"] = sampler or restore_sampler(settings["sampler"])
+    if "box" in values:
+        values["box"] = Box.restore(values["box"])
     algorithm: Algorithm = METHODS[name].algorithm(**values)
     if algorithm.settings() != settings:
         raise ValueError(f"{dict(settings)} made this run, not {algorithm.settings()}")

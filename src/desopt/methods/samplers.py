@@ -24,6 +24,7 @@ import numpy as np
 
 from desopt.contract import streams
 from desopt.contract.errors import check_name, user_code
+from desopt.contract.space import Box
 from desopt.contract.streams import Purpose, Stream
 from desopt.contract.types import BoolArray, ByteArray, FloatArray, IndexArray, Step
 from desopt.methods.proposals import (
@@ -51,9 +52,12 @@ class Sampler(ABC):
         """The steps alpha[k] u_k of a worker's round."""
         return VectorProposals(self.vector, key, alpha, n)
 
-    def replay(self, v: FloatArray, alpha: FloatArray, accepted: BoolArray, key: Key) -> None:
+    def replay(
+        self, v: FloatArray, alpha: FloatArray, accepted: BoolArray, key: Key,
+        box: Box | None = None,
+    ) -> None:  # fmt: skip
         """Take v from x to v_K by the accepted steps, in place."""
-        self.proposals(alpha, key, v.size).replay(v, accepted)
+        self.proposals(alpha, key, v.size).replay(v, accepted, box)
 
     def changes(
         self, x: FloatArray, alpha: FloatArray, masks: ByteArray, workers: IndexArray, key: Key

@@ -8,6 +8,9 @@ TwoPoint        v + mu u_k and v - mu u_k       K' slopes g_k         fed-zo-*, 
 Population      x + sigma z_j                   lambda sums           es-csa, cma-es
 ==============  ==============================  ====================  ==========================
 
+In a box, points and moves are projected onto it. Where there are constraints, points are ordered
+by (violation, value); the value of one that violates them is not needed.
+
 They are driven by ``ask`` and ``tell`` (see ``contract.types.LocalSearch``). An objective with
 compiled code for the whole search hands the outcome to ``finish`` instead.
 """
@@ -24,6 +27,7 @@ import numpy as np
 
 from desopt.contract import streams
 from desopt.contract.payload import Layout
+from desopt.contract.space import Box
 from desopt.contract.streams import Stream
 from desopt.contract.types import Answer, Batches, BoolArray, FloatArray, IndexArray, Step, Task
 from desopt.kernels.steps import add_scaled, apply_step, undo_step
@@ -43,11 +47,29 @@ def affordable(count: int, limit: int | None, *, each: int = 1, first: int = 0) 
     return count if limit is None else max(1, min(count, (limit - first) // each))
 
 
+def ranking(sums: FloatArray, members: int) -> IndexArray:
+    """The members of a population that have a value or a finite violation, best first.
+
+    ``sums`` are those of the answers of all workers; violations come first, if there are any.
+    """
+    values, violations = sums[-members:], sums[:-members]
+    known = np.isfinite(values)
+    order = np.argsort(values, kind="stable")
+    if violations.size:
+        known = np.isfinite(violations) & ((violations > 0.0) | ((violations == 0.0) & known))
+        order = np.lexsort((np.where(violations > 0.0, 0.0, values), violations))
+    best: IndexArray = order[known[order]]
+    return best
+
+
 class Search:
     """Common to all searches: the points under evaluation, their memory, and the counts."""
 
-    def __init__(self, task: Task, worker: int, layout: Layout, batches: Batches) -> None:
+    def __init__(
+        self, task: Task, worker: int, layout: Layout, batches: Batches, box: Box | None
+    ) -> None:
         self.round, self.x, self.worker, self.batches = task.round, task.x, worker, batches
+        self.box = box
         self.evaluations = self.nans = self.basis = 0
         self._layout = layout
         self._asked: list[Buffer] = []
@@ -60,20 +82,23 @@ class Search:
             self._asked += self._propose(p)
         return [view for _, view in self._asked[:p]]
 
-    def tell(self, values: Sequence[float]) -> None:
+    def tell(self, values: Sequence[float], violations: Sequence[float] = ()) -> None:
         count, asked = len(values), self._asked
         if count > len(asked):
             raise ValueError(f"{len(asked)} points were asked for, got {count} values")
         self._asked = asked[count:]
-        for value in values[: self._decide(asked[:count], values)]:
-            self.evaluations += 1
-            self.nans += not isfinite(value)
+        for i, value in enumerate(values[: self._decide(asked[:count], values, violations)]):
+            if not violations or not violations[i] > 0.0:  # else it was not evaluated
+                self.evaluations += 1
+                self.nans += not isfinite(value)
 
     def _propose(self, p: int) -> list[Buffer]:
         """More points, up to p with those asked for before; none when there are no more."""
         raise NotImplementedError
 
-    def _decide(self, asked: list[Buffer], values: Sequence[float]) -> int:
+    def _decide(
+        self, asked: list[Buffer], values: Sequence[float], violations: Sequence[float]
+    ) -> int:
         """Continue with the values of these points; the number of them that were used."""
         raise NotImplementedError
 
@@ -108,16 +133,16 @@ class OnePlusOne(Search):
 
     def __init__(
         self, task: Task, worker: int, proposals: Proposals, *, layout: Layout, batches: Batches,
-        dense: bool,
+        dense: bool, box: Box | None = None,
     ) -> None:  # fmt: skip
-        super().__init__(task, worker, layout, batches)
+        super().__init__(task, worker, layout, batches, box)
         self.proposals = proposals
         self._count, self._dense = proposals.count, dense
         self._k = -1  # the step to decide on; -1: the value at x comes first
         self._accepted: BoolArray | None = None
         self._moved: tuple[IndexArray, FloatArray, FloatArray] | None = None
         self._undo: Step | None = None  # old values of v, while a sparse step is in it
-        self._best = inf
+        self._best, self._violation = inf, 0.0  # of v
 
     @property
     def iterations(self) -> Sequence[int]:
@@ -194,6 +219,8 @@ class OnePlusOne(Search):
             return self._there(step)
         old = np.empty(change.size)
         apply_step(self._v[0], index, change, old)
+        if self.box is not None:
+            self.box.project_at(self._v[0], index)
         self._undo = index, old
         return self._v
 
@@ -206,19 +233,26 @@ class OnePlusOne(Search):
         else:
             trial[0][:] = self._v[0]
             apply_step(trial[0], index, change, np.empty(change.size))
+        if self.box is not None:
+            self.box.project_at(trial[0], index)
         return trial
 
-    def _decide(self, asked: list[Buffer], values: Sequence[float]) -> int:
+    def _decide(
+        self, asked: list[Buffer], values: Sequence[float], violations: Sequence[float]
+    ) -> int:
         assert self._accepted is not None
         undo, self._undo = self._undo, None
         for used, (trial, value) in enumerate(zip(asked, values, strict=True), 1):
             k, self._k = self._k, self._k + 1
+            over = violations[used - 1] if violations else 0.0
             if k < 0:
-                self._best = value if isfinite(value) else _LARGEST
+                self._best = value if isfinite(value) and not over > 0.0 else _LARGEST
+                self._violation = min(over, _LARGEST)
                 continue
             self._drawn.popleft()
-            if -inf < value <= self._best:
-                self._best, self._accepted[k] = value, True
+            if over <= self._violation if over > 0.0 else -inf < value <= self._best:
+                self._best, self._violation = (_LARGEST, over) if over > 0.0 else (value, 0.0)
+                self._accepted[k] = True
                 self.basis += 1
                 self._move(trial, asked)
                 return used
@@ -246,9 +280,9 @@ class TwoPoint(Search):
     def __init__(
         self, task: Task, worker: int, stream: Stream, scale: FloatArray, *, radius: float,
         layout: Layout, batches: Batches, moving: bool,
-        encode: Callable[[FloatArray], bytes] | None = None,
+        encode: Callable[[FloatArray], bytes] | None = None, box: Box | None = None,
     ) -> None:  # fmt: skip
-        super().__init__(task, worker, layout, batches)
+        super().__init__(task, worker, layout, batches, box)
         self.stream, self.scale, self.radius, self.moving = stream, scale, radius, moving
         self._encode = encode or (lambda slopes: layout.encode(float64=slopes))
         self.point = self.x.copy() if moving else np.zeros_like(self.x)  # v
@@ -302,9 +336,13 @@ class TwoPoint(Search):
         at = self.point if self.moving else self.x
         np.multiply(self._directions[k], -self.radius if below else self.radius, out=trial[0])
         np.add(at, trial[0], out=trial[0])
+        if self.box is not None:
+            self.box.project(trial[0])
         return trial
 
-    def _decide(self, asked: list[Buffer], values: Sequence[float]) -> int:
+    def _decide(
+        self, asked: list[Buffer], values: Sequence[float], violations: Sequence[float]
+    ) -> int:
         for value in values:
             self._told.append(value)
             if len(self._told) % 2 == 0:
@@ -318,22 +356,28 @@ class TwoPoint(Search):
         u, c = self._directions.pop(k), self.scale[k] * self._slopes[k]
         if c != 0.0:  # as in a replay, which does not draw u for nothing
             add_scaled(self.point, c, u)
+            if self.moving and self.box is not None:
+                self.box.project(self.point)
 
 
 class Population(Search):
     """The values at x + sigma z_j for j < members; the answer has lambda sums over the data.
 
     ``shape`` changes z_j ~ N(0, I), in place, to a step of another distribution. A member without
-    a finite value, or beyond ``members``, has the sum +inf: it ranks last.
+    a finite value, or beyond ``members``, has the sum +inf: it ranks last. With constraints there
+    are 2 lambda numbers: the violations, +inf for such a member, and the sums.
     """
 
     def __init__(
         self, task: Task, worker: int, stream: Stream, sigma: float, *, members: int,
-        layout: Layout, shape: Callable[[FloatArray], None] | None = None,
+        layout: Layout, shape: Callable[[FloatArray], None] | None = None, box: Box | None = None,
+        constrained: bool = False,
     ) -> None:  # fmt: skip
-        super().__init__(task, worker, layout, Batches.ALL)
+        super().__init__(task, worker, layout, Batches.ALL, box)
         self.stream, self.sigma, self.members, self.shape = stream, sigma, members, shape
+        self._constrained = constrained
         self._values: list[float] = []
+        self._violations: list[float] = []
 
     @property
     def iterations(self) -> Sequence[int]:
@@ -358,10 +402,16 @@ class Population(Search):
             raise ValueError(
                 f"the search has {len(self._values)} of {self.members} values: ask and tell more"
             )
-        sums = np.full(self._layout.float64, inf)  # lambda of them
+        numbers = np.full(
+            (1 + self._constrained, self._layout.float64 // (1 + self._constrained)), inf
+        )
         values = np.array(self._values, np.float64) * rows
-        sums[: self.members] = np.where(np.isfinite(values), values, inf)
-        return self._answer(self._layout.encode(float64=sums), rows, None)
+        if self._constrained:
+            over = np.array(self._violations, np.float64)
+            values[over > 0.0] = inf
+            numbers[0, : self.members] = np.where((over > 0.0) | np.isfinite(values), over, inf)
+        numbers[-1, : self.members] = np.where(np.isfinite(values), values, inf)
+        return self._answer(self._layout.encode(float64=numbers.ravel()), rows, None)
 
     def _propose(self, p: int) -> list[Buffer]:
         first = len(self._values)
@@ -375,9 +425,14 @@ class Population(Search):
             self.shape(trial[0])
         np.multiply(trial[0], self.sigma, out=trial[0])
         np.add(self.x, trial[0], out=trial[0])
+        if self.box is not None:
+            self.box.project(trial[0])
         return trial
 
-    def _decide(self, asked: list[Buffer], values: Sequence[float]) -> int:
+    def _decide(
+        self, asked: list[Buffer], values: Sequence[float], violations: Sequence[float]
+    ) -> int:
         self._values += values
+        self._violations += violations or [0.0] * len(values)
         self._spare += asked
         return len(values)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -25,7 +26,6 @@ from desopt.methods.base import (
     PointState,
     check_two_point,
     directions,
-    finite_or,
 )
 from desopt.methods.searches import TwoPoint, affordable
 
@@ -33,6 +33,8 @@ from desopt.methods.searches import TwoPoint, affordable
 @dataclass(frozen=True, kw_only=True)
 class ZOSignSGD(BaseAlgorithm):
     """Zeroth-order signSGD with majority vote."""
+
+    observes: ClassVar[tuple[str, ...]] = ("bounds",)
 
     name: str = "zo-signsgd"
     radius: float = 1e-6
@@ -45,7 +47,7 @@ class ZOSignSGD(BaseAlgorithm):
         ones = np.ones(affordable(self.iterations // 2, task.limit, each=2))
         return TwoPoint(
             task, worker, directions(self.seed, task.round, worker), ones, radius=self.radius,
-            layout=self.layout, batches=Batches.ITERATION, moving=False,
+            layout=self.layout, batches=Batches.ITERATION, moving=False, box=self.box,
         )  # fmt: skip
 
     def merge(self, state: PointState, answers: Iterable[Answer]) -> PointState:
@@ -60,7 +62,7 @@ class ZOSignSGD(BaseAlgorithm):
             votes += _vote(total)
         step = self.step_size / math.sqrt(state.round + 1.0)
         with np.errstate(over="ignore"):
-            x = finite_or(state.x - step * np.sign(votes), state.x)
+            x = self.kept(state.x - step * np.sign(votes), state.x)
         return PointState(state.round + 1, x)
 
     @property

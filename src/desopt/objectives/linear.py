@@ -41,6 +41,8 @@ class LinearModel:
     loss: str
     penalty: float = 1e-6
     compiled = True
+    #: Its searches keep to a box by themselves.
+    in_box = True
 
     def __post_init__(self) -> None:
         if not (np.isfinite(self.penalty) and self.penalty >= 0):
@@ -167,7 +169,7 @@ class LinearFunction:
         accepted = np.empty(steps.scale.size, np.bool_)
         nans, *moved = search_mixture(
             layout, *rows, y, x, steps.scale, steps.l, steps.gaussian or None, *self._loss,
-            accepted, key,
+            accepted, key, None if search.box is None else search.box.arrays(),
         )  # fmt: skip
         if nans == UNSEARCHED:
             return False
@@ -175,6 +177,8 @@ class LinearFunction:
         return True
 
     def _gaussian(self, search: OnePlusOne, steps: GaussianProposals) -> bool:
+        if search.box is not None:  # along a projected direction, margins are no straight lines
+            return False
         accepted, v = np.zeros(steps.alpha.size, np.bool_), search.x.copy()
         nans = search_gaussian(
             *self._data(v), v, steps.alpha, *self._loss, accepted, *steps.stream.key()
@@ -185,7 +189,8 @@ class LinearFunction:
         return True
 
     def _population(self, search: Population) -> bool:
-        if self._batch.fresh or search.evaluations or search.shape is not None:
+        plain = search.shape is None and search.box is None
+        if self._batch.fresh or search.evaluations or not plain:
             return False
         values, x = np.empty(search.members), as_plain(search.x)
         values_around(*self._data(x), x, search.sigma, *self._loss, values, *search.stream.key())
@@ -193,7 +198,7 @@ class LinearFunction:
         return True
 
     def _two_point(self, search: TwoPoint) -> bool:
-        if search.evaluations:
+        if search.evaluations or search.box is not None:
             return False
         if self._batch.fresh and self._batch.shard.arrays:
             return self._two_point_on_rows(search)

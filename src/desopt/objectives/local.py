@@ -19,14 +19,22 @@ from desopt.contract.types import (
 from desopt.data import Batch, OpenShard
 
 
-def drive(search: LocalSearch, value: Callable[[FloatArray, int], float]) -> None:
+def drive(
+    search: LocalSearch,
+    value: Callable[[FloatArray, int], float],
+    violation: Callable[[FloatArray], float] | None = None,
+) -> None:
     """Run a search point by point; ``value(x, iteration)`` is f_i(x).
 
-    Where values fail, the error carries the iteration.
+    Points with a positive violation are not evaluated. Where values fail, the error carries the
+    iteration.
     """
     fresh = search.batches is Batches.ITERATION
     try:
         while points := search.ask():
+            if violation is not None and (over := violation(points[0])) > 0.0:
+                search.tell([nan], [over])
+                continue
             try:
                 found = value(points[0], search.iterations[0] if fresh else 0)
             except Failed:
@@ -68,14 +76,21 @@ class WorkerData:
         stream = Stream(self.seed, round, self.worker, 0, Purpose.BATCH)
         return self.objective.bind(Batch(self.shard, self.batch_size, stream, batches), x)
 
+    def whole(self, x: FloatArray) -> LocalFunction:
+        """The function of ``total``."""
+        stream = Stream(self.seed, 0, self.worker, 0, Purpose.EVALUATION)
+        return self.objective.bind(Batch(self.shard, self.batch_size, stream, Batches.ALL), x)
+
     def total(self, x: FloatArray) -> tuple[float, int]:
         """Sum of F over the worker's data and their number, for the history.
 
         Where data are drawn the sum is over one fixed batch per worker, so that values of
-        different rounds can be compared.
+        different rounds can be compared. NaN where x violates constraints: F is not known there.
         """
-        stream = Stream(self.seed, 0, self.worker, 0, Purpose.EVALUATION)
-        f = self.objective.bind(Batch(self.shard, self.batch_size, stream, Batches.ALL), x)
+        f = self.whole(x)
+        violation = getattr(f, "violation", None)
+        if violation is not None and violation(x) > 0.0:
+            return nan, f.rows
         try:
             return f.value(x) * f.rows, f.rows
         except Failed:

@@ -167,6 +167,11 @@ def _check_settings(settings: Mapping[str, Any], limits: Limits) -> None:
             _check_whole(name, value, 0, 2**64 - 1)
         elif name == "sampler":
             _check_sampler(value, method.get("iterations"), limits)
+        elif name == "box":
+            _check_box(value, settings.get("n"))
+        elif name == "constrained":
+            if value is not True:
+                _refuse(name, value, "true")
         elif name in ("name", "aggregate"):
             if not isinstance(value, str):
                 _refuse(name, value, "a text")
@@ -181,6 +186,19 @@ def _check_sampler(sampler: Any, iterations: Any, limits: Limits) -> None:
         _check_whole("mixture", sampler["l"], 1, limits.draws)
         _check_whole("iterations", iterations, 1, limits.iterations)
         _check_whole("draws", iterations * sampler["l"], 1, limits.draws)
+
+
+def _check_box(box: Any, n: Any) -> None:
+    """n bounds on each side, or one for all; null: none."""
+    if not isinstance(box, dict) or box.keys() != {"n", "lower", "upper"} or box["n"] != n:
+        _refuse("box", box, "an object with n, lower and upper")
+    for side in (box["lower"], box["upper"]):
+        values = side if isinstance(side, list) else [side]
+        if isinstance(side, list) and len(side) != n:
+            _refuse("box", len(side), f"{n} bounds")
+        for value in values:
+            if value is not None and not _is_real(value):
+                _refuse("box", value, "a finite number or null")
 
 
 def _check_whole(name: str, value: Any, least: int, most: int) -> None:

@@ -20,6 +20,8 @@ import types
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from desopt.objectives.scaled import ScaledObjective
+
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis))
 _BUILTIN = (types.BuiltinFunctionType, types.MethodWrapperType, types.MethodDescriptorType)
 
@@ -210,12 +212,16 @@ def user_code_of(objective: Any, algorithm: Any, shards: Any) -> dict[str, str]:
 
 def user_parts(objective: Any, algorithm: Any, shards: Any) -> dict[str, list[Any]]:
     """The user's own functions and objects in a run, by the name of the argument."""
-    sampler = getattr(algorithm, "sampler", None)
+    sampler, constraints = getattr(algorithm, "sampler", None), None
+    if isinstance(objective, ScaledObjective):
+        objective, constraints = objective.inner, objective.constraints
     own = {"fun": objective, "method": algorithm, "sampler": sampler}
     parts = {name: [part] for name, part in own.items() if not _is_library(type(part))}
     for name, place in (("fun", objective), ("setup", objective), ("draw", sampler)):
         if callable(getattr(place, name, None)):
             parts.setdefault("sampler" if name == "draw" else name, []).append(getattr(place, name))
+    if constraints is not None:
+        parts["constraints"] = [constraints]
     for name, argument in (("load", "loader"), ("draw", "draw")):
         places = shards if isinstance(shards, list) else [shards]
         given = {id(f): f for f in (getattr(place, name, None) for place in places) if callable(f)}

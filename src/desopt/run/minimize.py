@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from desopt.methods.samplers import Sampler, as_sampler
 from desopt.objectives import as_objective
 from desopt.run import arguments, defaults, options
 from desopt.run.observers.callbacks import Callback
+from desopt.run.restrict import restricted, within
 from desopt.run.session import session
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ def minimize(
     correlations: int = 256,
     regularization: float = 1e-6,
     setup: Callable[[], Any] | None = None,
+    vectorized: bool | Callable[[Any], Any] = False,
     jobs: int | None = None,
     round_timeout: float | None = None,
     evaluation_timeout: float | None = None,
@@ -61,6 +63,9 @@ def minimize(
     snapshot_every: int = 0,
     participation: float = 1.0,
     aggregate: str = "mean",
+    bounds: Any = None,
+    scale: str | Sequence[str | None] | None = None,
+    constraints: Callable[[FloatArray], Any] | None = None,
 ) -> Result:
     """Minimise f(x) = E[F(x; xi)] with M workers that only compute values of F.
 
@@ -83,9 +88,17 @@ def minimize(
         ``max_evaluations`` allows), b, the seed of everything random, the share of the workers
         asked in a round, and how their points are combined: ``"mean"``, ``"median"`` or
         ``"trimmed-mean"``.
-    regularization, setup
+    bounds, scale, constraints
+        Lower and upper bounds, as SciPy takes them: ``Bounds``, a pair for each variable, or one
+        for all; None: unbounded. The scale of the variables: ``"linear"`` (steps of a quarter of
+        the range), ``"log"`` or ``"own"`` (their own units), one for all or for each; default:
+        linear, for linear models their own units. A function of x that returns violations, one
+        or several: > 0 is violated, and ``fun`` is not called there.
+    regularization, setup, vectorized
         The weight of a loss's penalty; a function called once per process before ``fun``, whose
-        return value is the last argument of ``fun``.
+        return value is the last argument of ``fun``; True for a function of a matrix, which
+        returns a value per row of X (``fun(X)`` or ``fun(X, batch)``, batches stacked), or the
+        conversion of X and batches to your arrays, such as ``torch.from_numpy``.
     engine, jobs, round_timeout, evaluation_timeout, attempts
         ``"auto"``, a name in ``desopt.ENGINES`` or an engine object; the number of threads,
         processes or actors; the seconds for one worker's part of a round, and for a single value,
@@ -116,7 +129,7 @@ def job_of(fun: Any, x0: Any, data: Any, settings: SimpleNamespace) -> tuple[Job
     """Objective, data and algorithm of the run, and its starting point."""
     settings.callbacks = arguments.as_callbacks(settings.callbacks)
     settings.journal = arguments.as_path(settings.journal)
-    objective = as_objective(fun, settings.regularization, settings.setup)
+    objective = as_objective(fun, settings.regularization, settings.setup, settings.vectorized)
     defaults.choose_method(settings, data)
     if objective is fun:
         options.refuse_settings_beside("fun", fun, settings)
@@ -127,10 +140,12 @@ def job_of(fun: Any, x0: Any, data: Any, settings: SimpleNamespace) -> tuple[Job
         name = getattr(settings.method, "name", settings.method)
         raise ValueError(f"{name} is for one worker: data must be one shard, got {len(shards)}")
     start = arguments.starting_point(x0, objective, shards)
-    algorithm = _algorithm(settings, ProblemSize(
+    searched = restricted(objective, start, settings, given=x0 is not None)
+    objective, start = searched.objective, searched.start
+    algorithm = within(_algorithm(settings, ProblemSize(
         n=start.size, rows=total_rows(shards), workers=len(shards),
         iterations=settings.iterations, batch_size=settings.batch_size,
-    ))  # fmt: skip
+    )), searched)  # fmt: skip
     defaults.choose_rounds(settings, algorithm, len(shards))
     batch_size = None if data is None else settings.batch_size
     arguments.warn_outside_theory(algorithm, batch_size, settings.rounds)
@@ -141,7 +156,7 @@ def job_of(fun: Any, x0: Any, data: Any, settings: SimpleNamespace) -> tuple[Job
     )  # fmt: skip
     return Job(
         algorithm, objective, side_by_side(shards, passes), settings.batch_size, settings.seed,
-        start.size, settings.participation,
+        start.size, settings.participation, searched.space,
     ), start  # fmt: skip
 
 

@@ -9,10 +9,12 @@ Nothing here imports numba: ``desopt --help`` and shell completion read this mod
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal, TypeAlias
 
@@ -31,7 +33,7 @@ PYTHON: tuple[Door, ...] = ("minimize", "federation")
 #: Settings about a function that is called: not for runs whose values are told.
 CALLED = (
     "engine", "jobs", "round_timeout", "evaluation_timeout", "attempts", "setup", "regularization",
-    "eval_every", "patience", "max_seconds", "log_values", "vectorized", "on_error",
+    "eval_every", "patience", "max_seconds", "log_values", "vectorized",
 )  # fmt: skip
 
 
@@ -66,8 +68,38 @@ def _one_of(names: Names) -> Check:
     return check
 
 
+def _vectorized(name: str, value: Any) -> Any:
+    if isinstance(value, bool) or callable(value):
+        return value
+    raise TypeError(
+        f"{name} must be True, False or a function that converts a NumPy array to one of yours, "
+        f"such as torch.from_numpy; got {value!r:.80}"
+    )
+
+
 def _optional(check: Check) -> Check:
     return partial(checks.optional, check)
+
+
+def _bounds(name: str, value: Any) -> Any:
+    """As text: "LOW,HIGH", either of them empty for none, or a file of pairs."""
+    if not isinstance(value, str):
+        return value
+    sides = value.split(",")
+    try:
+        if len(sides) == 2:
+            return [float(side) if side.strip() else None for side in sides]
+        return json.loads(Path(value).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            f"{name} must be LOW,HIGH or a JSON file of pairs [low, high] with null for none, got "
+            f"{value!r}: {error}"
+        ) from None
+
+
+def _scale(name: str, value: Any) -> Any:
+    """As text: one scale, or several with commas."""
+    return value.split(",") if isinstance(value, str) and "," in value else value
 
 
 method_names = _names("desopt.methods", "METHODS")
@@ -167,6 +199,11 @@ OPTIONS: tuple[Option, ...] = (
     _problem("n", None, int | None, "For --python: start at n zeros.",
              check=_optional(_FROM_ONE)),
     _problem("x0", None, str | None, "Starting point.", metavar="FILE.npy"),
+    Option("bounds", None, str | None, "Bounds of all variables, or a JSON file of pairs.", LOCAL,
+           _bounds, "Problem", metavar="LOW,HIGH"),
+    Option("scale", None, str | None,
+           "Scale of the variables: linear, log or own, or one for each with commas.", LOCAL,
+           _scale, "Problem", metavar="NAME"),
     _problem("rows", None, int | None, "Use this many rows of the data.",
              check=_optional(partial(checks.whole, least=2))),
     _problem("test_share", 0.2, float, "Share of the rows held out for testing."),
@@ -213,8 +250,12 @@ OPTIONS: tuple[Option, ...] = (
     _engine("attempts", 3, int,
             "Attempts at one worker's part of a round, or at a single value (processes, ray).",
             _FROM_ONE),
+    _python("constraints", None, "Violations as a function of x; > 0: violated.", identity=True,
+            doors=("minimize",)),
     _python("setup", None, "Called once per process before the objective.", doors=("minimize",),
             part="fun"),
+    _python("vectorized", False, "Whether fun is a function of a matrix; or a conversion for it.",
+            _vectorized, doors=("minimize",), part="fun"),
 
     Option("rounds", None, int | None,
            "T, the number of rounds; default: 100, or as many as --max-evaluations allows.",

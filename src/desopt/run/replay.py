@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import operator
 import os
 from collections.abc import Callable, Iterable, Mapping
@@ -13,13 +14,16 @@ import numpy as np
 
 from desopt.contract import checks
 from desopt.contract.errors import JournalError
+from desopt.contract.space import Box, Space
 from desopt.contract.types import Algorithm, FloatArray
+from desopt.engines.trials import OBJECTIVE, Key
 from desopt.methods import METHODS, restore
 from desopt.methods.samplers import Sampler, as_sampler, restore_sampler
 from desopt.run import header as headers
 from desopt.run import journal as journals
 from desopt.run.arguments import is_algorithm
 from desopt.run.journal_file import refusing
+from desopt.run.values import SUFFIX, ValueLog
 
 #: The most coordinates that the steps of one worker's round may change, in a replay.
 MAX_COORDINATES = 2**27
@@ -29,15 +33,49 @@ def replay(
     journal: str | os.PathLike[str],
     round: int | None = None,
     *,
+    trial: str | None = None,
     method: Algorithm | Callable[..., Algorithm] | None = None,
     sampler: Sampler | Callable[[np.random.Generator, int], Any] | None = None,
 ) -> FloatArray:
     """x after ``round`` rounds (None: all), rebuilt from the journal's answers bit for bit.
 
-    A run with a method or a sampler of your own needs it again here. ``method`` is the algorithm
-    object, or its class: that is called with the settings in the journal.
+    ``trial``: the point of a single value instead, by its id in ``result.evaluations``. A run with
+    a method or a sampler of your own needs it again here. ``method`` is the algorithm object, or
+    its class: that is called with the settings in the journal.
     """
-    return replayed(Path(journal), journals.read(journal), round, method=method, sampler=sampler)
+    path, contents = Path(journal), journals.read(journal)
+    if trial is None:
+        return replayed(path, contents, round, method=method, sampler=sampler)
+    if round is not None:
+        raise ValueError("give round or trial, not both: a trial's id names its round")
+    headers.check_versions(path, contents.header)
+    return _point_of(path, contents, trial, _algorithm(path, contents.header, method, sampler))
+
+
+def _point_of(
+    path: Path, contents: journals.Contents, trial: str, algorithm: Algorithm
+) -> FloatArray:
+    """The point of a trial: the search of its round with the values before it, from the log."""
+    key = Key.parse(trial.split(".", 1)[1] if trial.count(".") == len(Key._fields) else trial)
+    done = len(contents.rows)
+    if key.round > done or key.worker >= contents.header["config"]["workers"]:
+        raise ValueError(f"no trial {trial}: {path} has {done} rounds")
+    with refusing(path, "what it holds"):
+        (state,) = forward(algorithm, contents, (key.round,))
+    if key.number == OBJECTIVE:
+        return _of_user(np.array(state.x), contents.header["config"])
+    with ValueLog(path.with_name(path.name + SUFFIX), None) as log:
+        search = algorithm.search(algorithm.plan(state), key.worker)  # type: ignore[attr-defined]
+        while search.index < key.number and search.basis <= key.basis:
+            known = log.evaluations.find(Key(*key[:2], search.index, search.basis))
+            if known is None or not search.ask(2):
+                break
+            search.tell([math.nan if known.failed else known.value])
+    ahead = key.number - search.index
+    points = search.ask(ahead + 2)
+    if search.basis != key.basis or not 0 <= ahead < len(points):
+        raise ValueError(f"no trial {trial}: the values in {path}{SUFFIX} do not lead there")
+    return _of_user(np.array(points[ahead]), contents.header["config"])
 
 
 def replayed(
@@ -57,8 +95,21 @@ def replayed(
     algorithm = _algorithm(path, contents.header, method, sampler)
     with refusing(path, "what it holds"):
         (state,) = forward(algorithm, contents, (last,))
-    x: FloatArray = state.x
-    return x
+        return _of_user(state.x, contents.header["config"])
+
+
+def _of_user(x: FloatArray, config: Mapping[str, Any]) -> FloatArray:
+    """x in the user's variables, where the run has searched others."""
+    if "space" not in config:
+        return x
+    settings = config["space"]
+    n, lists = settings["n"], [v for v in settings.values() if isinstance(v, list)]
+    if n != x.size and [n] != [*{len(values) for values in lists}]:
+        raise ValueError(f"a space of {n!r:.20} variables for {x.size} that are searched")
+    space = Space.restore(settings)
+    if space.size != x.size:
+        raise ValueError(f"{space.size} variables are free, {x.size} are searched")
+    return space.decode(x)
 
 
 def forward(algorithm: Algorithm, contents: journals.Contents, rounds: Iterable[int]) -> list[Any]:
@@ -100,7 +151,7 @@ def _algorithm(path: Path, header: Mapping[str, Any], method: Any, sampler: Any)
                 "the algorithm object or its class as replay(..., method=...), or import the "
                 "plug-in that registers it"
             )
-        _check_plausible(settings)
+        _check_plausible(header["config"])
         return restore(settings, own)
 
 
@@ -112,7 +163,9 @@ def _made(
         raise TypeError(f"method must be an algorithm object or a class of them, got {make!r:.80}")
     with refusing(path, "the settings of its method"):
         settings = dict(header["config"]["method"])
-        _check_plausible(settings)
+        _check_plausible(header["config"])
+        if "box" in settings:
+            settings["box"] = Box.restore(settings["box"])
         if "sampler" in settings:
             settings["sampler"] = sampler or restore_sampler(settings["sampler"])
         taken = inspect.signature(make).parameters
@@ -126,8 +179,11 @@ def _made(
     return algorithm
 
 
-def _check_plausible(method: Mapping[str, Any]) -> None:
+def _check_plausible(config: Mapping[str, Any]) -> None:
     """Refuse settings that no run can have had, before they take memory."""
+    method = config["method"]
+    if "box" in method and method["box"]["n"] != config["n"]:
+        raise ValueError(f"bounds of {method['box']['n']!r:.20} variables, not {config['n']}")
     whole = {name: method[name] for name in ("iterations", "seed", "population") if name in method}
     whole["mixture"] = method.get("sampler", {}).get("l", 1)
     for name, value in whole.items():

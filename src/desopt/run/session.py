@@ -39,7 +39,8 @@ class Session:
     def __init__(self, job: Job, x0: FloatArray, settings: SimpleNamespace, plain: bool) -> None:
         self.job, self.settings, self.plain = job, settings, plain
         self._x0, self._stack = x0, ExitStack()
-        self.record, self.journals = Record(job.algorithm.init(x0)), list[JournalWriter]()
+        self.record = Record(job.algorithm.init(x0), space=job.space)
+        self.journals: list[JournalWriter] = []
         path: Path | None = settings.journal
         with self._stack:
             if path is not None:
@@ -52,6 +53,7 @@ class Session:
             )  # fmt: skip
             self.slow = SlowRun(self.bar, self._planned(), path is not None)
             self.log = self._stack.enter_context(self._values(path))
+            self._warn_of_other_code(path)
             self._stack = self._stack.pop_all()
 
     def close(self) -> None:
@@ -85,7 +87,7 @@ class Session:
         stopping = Stopping(self.job, settings.rounds, evaluation, **rules)
         return stopping, [
             evaluation, stopping, self.record, *self.journals, self.bar,
-            Callbacks(settings.callbacks),
+            Callbacks(settings.callbacks, self.job.space),
         ]  # fmt: skip
 
     def result(self, end: End, engine: Engine, why: str, objective: int) -> Result:
@@ -114,14 +116,20 @@ class Session:
             path = path.with_name(path.name + SUFFIX)
         return ValueLog(
             path, partial(headers.identity, self.job, self._x0), shown=self.job.shown,
+            code=self.journals[0].code if self.journals else None,
             always=self.settings.log_values is True, watch=self._watch,
         )  # fmt: skip
+
+    def _warn_of_other_code(self, path: Path | None) -> None:
+        """Values of other code, where no journal has said so."""
+        if path is not None and self.log.begun_with and not self.record.history:
+            headers.warn_of_other_code(path, self.log.begun_with, self.journals[0].code, 6)
 
     def _watch(self, values: Evaluations) -> None:
         """One more value: on the progress bar, and in the notice before a slow run."""
         self.slow.value(values[-1].seconds)
         best = math.nan if values.best is None or not self.plain else values.best.value
-        self.bar.value(values.searched, best, values.failures)
+        self.bar.value(len(values), best, values.failures)
 
     def _planned(self) -> int:
         """Function values of the whole run, at most."""

@@ -12,8 +12,10 @@ import numpy as np
 
 from desopt.contract.codec import pack_state, unpack_state
 from desopt.contract.payload import Cost, Layout
+from desopt.contract.space import Box
 from desopt.contract.types import Algorithm, Answer, FloatArray, LocalSearch, Task
 from desopt.engines import Job
+from desopt.methods.base import UNLESS_GIVEN
 from desopt.methods.registry import METHODS, restore
 from desopt.objectives import WorkerData
 from desopt.testing.claims import (
@@ -53,6 +55,8 @@ def check_method(algorithm: Algorithm) -> None:
             _check_hostile(claim, algorithm, state, answers)
         for value in (np.nan, np.inf, -np.inf):
             _check_failing(claim, algorithm, value)
+        if "bounds" in getattr(algorithm, "observes", ()):
+            _check_box(claim, algorithm)
 
 
 def _check_declarations(claim: Claims, algorithm: Any) -> None:
@@ -84,7 +88,9 @@ def _check_settings(claim: Claims, algorithm: Any) -> None:
         "settings() has the name of the method",
         f"settings() has {settings['name']!r}, name is {algorithm.name!r}",
     )
-    missing = {field.name for field in dataclasses.fields(algorithm) if field.init} - set(settings)
+    given = [f.name for f in dataclasses.fields(algorithm) if f.init]
+    optional = {name for name in UNLESS_GIVEN if not getattr(algorithm, name, None)}
+    missing = set(given) - set(settings) - optional
     claim(
         not missing,
         "settings() has every field: it is the identity of a run",
@@ -189,6 +195,33 @@ def _rounds(claim: Claims, algorithm: Any, count: int = 3) -> Iterator[tuple[Any
         state = algorithm.merge(state, iter(answers))
         _check_state(claim, algorithm, state, round + 1)
     claim(state.x.any(), "x moves on a regression", f"x is still 0 after {count} rounds")
+
+
+def _check_box(claim: Claims, algorithm: Any) -> None:
+    """All points and every x in a box, from payloads as from points."""
+    box = Box(np.full(N, -0.05), np.full(N, 0.04))
+    algorithm = dataclasses.replace(algorithm, box=box)
+    _check_settings(claim, algorithm)
+
+    def inside(x: FloatArray) -> bool:
+        return bool(((x >= box.lower) & (x <= box.upper)).all())
+
+    def watched(x: FloatArray, batch: Any) -> float:
+        claim(inside(x), "points are in the box", f"{x} was to be evaluated")
+        return least_squares(x, batch)
+
+    job, state = small_job(algorithm, watched), algorithm.init(np.zeros(N))
+    for _ in range(3):
+        task = algorithm.plan(state)
+        answers = [job.work(task, worker) for worker in range(job.workers)]
+        bare = algorithm.merge(state, [answer.bare() for answer in answers])
+        state = algorithm.merge(state, answers)
+        claim(inside(state.x), "x stays in the box", f"It is {state.x}")
+        claim(
+            state_bits(bare) == state_bits(state),
+            "merge gives the same bits from payloads as from points in a box",
+            "It gave other ones",
+        )
 
 
 def _check_answer(

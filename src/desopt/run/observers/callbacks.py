@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
+from desopt.contract.space import Space
 from desopt.contract.types import Answer
 from desopt.run.history import End, Row, Status
 from desopt.run.observers.record import Record
@@ -28,7 +29,8 @@ Callback: TypeAlias = Callable[[Row], Any]
 class Callbacks:
     """Calls the functions in their order; all are called, whatever they return."""
 
-    def __init__(self, callbacks: Sequence[Callback]) -> None:
+    def __init__(self, callbacks: Sequence[Callback], space: Space | None = None) -> None:
+        self._space = space
         self._callbacks = [partial(_as_scipy, f) if is_scipys(f) else f for f in callbacks]
 
     def begin(self, record: Record) -> None:
@@ -38,7 +40,7 @@ class Callbacks:
         if not self._callbacks:
             return None
         seen = Row(row)  # a copy that may be kept; with x, the history would grow by n per round
-        seen.x = state.x.view()
+        seen.x = state.x.view() if self._space is None else self._space.decode(state.x)
         seen.x.flags.writeable = False
         stops = [_stops(callback, seen) for callback in self._callbacks]
         return End(Status.CALLBACK, "stopped by a callback") if any(stops) else None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from desopt.contract.space import Space
 from desopt.contract.types import Answer, FloatArray
 from desopt.run.history import End, History, Row, Status
 
@@ -25,6 +26,8 @@ class Record:
     initial: float = math.nan
     best_fun: float = math.nan
     best_x: FloatArray | None = None
+    #: Between the states' x and the user's, where they differ.
+    space: Space | None = None
     answers: Sequence[Answer] = ()  # of the last round
 
     def begin(self, record: Record) -> None:
@@ -55,9 +58,9 @@ class Record:
         message = end.message
         if nans:
             message += f"; {nans} values were not finite and counted as rejected steps"
-        x = self.state.x
+        x = self._of_user(self.state.x)
         return Result(
-            x=x.copy(),  # a callback may have kept the state's own
+            x=x,
             fun=float(last.get("loss", self.initial)),
             nfev=int(last.get("evaluations", 0)),
             nit=int(self.state.round),
@@ -68,7 +71,11 @@ class Record:
             initial_fun=float(self.initial),
             nan_count=nans,
             history=self.history,
-            best_x=(x if self.best_x is None else self.best_x).copy(),
+            best_x=self._of_user(self.state.x if self.best_x is None else self.best_x),
             best_fun=float(self.best_fun),
             **more,
         )
+
+    def _of_user(self, x: FloatArray) -> FloatArray:
+        """In the user's variables; a copy, since a callback may have kept the state's own."""
+        return x.copy() if self.space is None else self.space.decode(x)
