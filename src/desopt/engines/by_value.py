@@ -15,7 +15,6 @@ from typing import Any, Protocol
 
 from desopt.contract.types import Answer, Batches, Task
 from desopt.engines.base import Engine, Job
-from desopt.engines.serial import Serial
 from desopt.engines.trials import OBJECTIVE, Key, Log, NoLog, Outcome, Trial, TrialRound
 
 #: Seconds of a value from which on single values are worth a message and a line in a log.
@@ -89,8 +88,9 @@ class ByValue:
                 trials.tell(trial, outcome)
             if not self.quick and self._is_quick():
                 self.quick = True  # from the next round on, or at once if that is possible
-                if isinstance(self._inner, Serial):  # else fun belongs into another process
-                    trials.complete()
+                # those that call fun in this thread have it; else fun belongs into another process
+                if (finish := getattr(self._inner, "finish", None)) and not self._flying:
+                    trials.complete(finish)
         if self.quick:
             while self._flying:
                 self._completed()
