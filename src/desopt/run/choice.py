@@ -85,7 +85,7 @@ def _check_matrix(engine: str, settings: SimpleNamespace) -> None:
 def _by_value(engine: Engine, job: Job, log: Log, settings: SimpleNamespace) -> Engine:
     """The engine for single values, where it can evaluate them and that may pay."""
     able = all(hasattr(engine, verb) for verb in _BY_VALUE)
-    timed = settings.evaluation_timeout is not None
+    timed = getattr(engine, "evaluation_timeout", None) is not None
     if job.objective.compiled or not able or not _has_search(job):
         return engine
     if settings.log_values is False:
