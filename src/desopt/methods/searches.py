@@ -80,19 +80,24 @@ class Search:
     def ask(self, p: int = 1) -> Sequence[FloatArray]:
         if p < 1:
             raise ValueError(f"ask for at least one point, got {p}")
-        if len(self._asked) < p:
-            self._asked += self._propose(p)
-        return [view for _, view in self._asked[:p]]
+        asked = self._asked
+        if len(asked) < p:
+            asked += self._propose(p)
+        return [asked[0][1]] if p == 1 and asked else [view for _, view in asked[:p]]
 
     def tell(self, values: Sequence[float], violations: Sequence[float] = ()) -> None:
         count, asked = len(values), self._asked
         if count > len(asked):
             raise ValueError(f"{len(asked)} points were asked for, got {count} values")
         self._asked = asked[count:]
-        for i, value in enumerate(values[: self._decide(asked[:count], values, violations)]):
-            if not violations or not violations[i] > 0.0:  # else it was not evaluated
-                self.evaluations += 1
-                self.nans += not isfinite(value)
+        used = self._decide(asked[:count], values, violations)
+        if violations:  # points that violate constraints were not evaluated
+            values = [value for value, over in zip(values, violations, strict=True) if not over > 0]
+            used -= sum(over > 0.0 for over in violations[:used])
+        self.evaluations += used
+        for value in values[:used]:
+            if not isfinite(value):
+                self.nans += 1
 
     def _propose(self, p: int) -> list[Buffer]:
         """More points, up to p with those asked for before; none when there are no more."""
@@ -198,11 +203,12 @@ class OnePlusOne(Search):
     def _propose(self, p: int) -> list[Buffer]:
         if self._accepted is None:
             self._start()
-        k, first, asked = self._k, int(self._k < 0), len(self._asked)
+        k = self._k
         if self._undo is not None:  # v is the point under evaluation: nothing starts from it
             return []
         if p == 1 and 0 <= k < self._count:
             return [self._here(self._step(0))]
+        first, asked = int(k < 0), len(self._asked)
         trials = [self._v] if first and not asked else []
         begin, end = max(0, asked - first), min(p, self._count - k) - first
         trials += [self._there(self._step(j)) for j in range(begin, end)]
@@ -265,10 +271,11 @@ class OnePlusOne(Search):
 
     def _move(self, trial: Buffer, asked: list[Buffer]) -> None:
         """v = trial; the memory of the others is free, those not told included."""
+        if trial is self._v:  # then it was the only one
+            return
         others, self._asked = asked + self._asked, []
-        if trial is not self._v:
-            self._spare += [self._v, *(b for b in others if b is not trial and b is not self._v)]
-            self._v = trial
+        self._spare += [self._v, *(b for b in others if b is not trial and b is not self._v)]
+        self._v = trial
 
 
 class TwoPoint(Search):
