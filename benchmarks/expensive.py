@@ -41,7 +41,10 @@ RESULTS = HERE.parent / "results" / "expensive" / "results.csv"
 #: Starts of each solver for n; fewer where one takes minutes.
 STARTS = 10
 STARTS_AT = {1000: 3}
-FEWER = {("cmaes", 1000): 1, ("pycma", 1000): 1, ("ngopt", 100): 3, ("ngopt", 1000): 1}
+FEWER = {
+    ("cmaes", 1000): 1, ("pycma", 1000): 1, ("ngopt", 1000): 1, ("ngopt", 100): 3,
+    ("oneplusone", 100): 3,
+}  # fmt: skip
 SIZES = (6, 20, 100, 1000)
 #: The standard deviation of the noise: NOISE (1 + f - f*).
 NOISE = 0.01
