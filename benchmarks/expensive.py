@@ -366,11 +366,21 @@ def compute(path: Path, wanted: list[Case], jobs: int) -> None:
 # --- tables ------------------------------------------------------------------------------------
 
 
+def short(value: float) -> str:
+    """Two or three digits."""
+    if value < 1000:
+        return f"{value:.3g}"
+    if value < 1e6:
+        digits = 1 - math.floor(math.log10(value))
+        return f"{round(value, digits):,.0f}"
+    return f"{value:.1e}".replace("e+0", "e")
+
+
 def cell(values: list[float]) -> str:
     """Median, quartiles, and the number of starts where it is not the usual one."""
     low, median, high = np.percentile(values, [25, 50, 75])
-    few = "" if len(values) == STARTS else f", {len(values)} start{'s' * (len(values) > 1)}"
-    return f"{median:.3g} ({low:.2g} to {high:.2g}{few})"
+    few = "" if len(values) == STARTS else f"; {len(values)} start{'s' * (len(values) > 1)}"
+    return f"{short(median)} ({short(low)} to {short(high)}{few})"
 
 
 def table(outcomes: list[Outcome], problem: str) -> Iterator[str]:
