@@ -28,8 +28,9 @@ bits: $(VENV)/.dev-installed ## run the tests of exact bits, compiled for anothe
 	    NUMBA_CPU_NAME=$(CPU) NUMBA_CPU_FEATURES= NUMBA_CACHE_DIR="$$folder" \
 	    $(BIN)/python -m pytest -n auto --dist worksteal tests/contract/test_streams.py tests/test_bits.py
 
-cluster: $(VENV)/.cluster-installed ## run the tests of the Ray engine and of the Flower federation
-	$(BIN)/python -m pytest tests/engines/test_ray.py tests/engines/test_flower.py
+cluster: $(VENV)/.cluster-installed ## run the tests on Ray, Flower, Dask and MPI
+	$(BIN)/python -m pytest tests/engines/test_ray.py tests/engines/test_flower.py \
+	    tests/engines/test_executor_clusters.py
 
 lint: $(VENV)/.dev-installed ## check format, style and types
 	$(BIN)/ruff format --check .
@@ -62,6 +63,6 @@ $(VENV)/.dev-installed: pyproject.toml | $(VENV)/.created
 
 # Apart from the rest: Ray and Flower are large, and Flower wants older versions of rich and typer.
 $(VENV)/.cluster-installed: pyproject.toml | $(VENV)/.dev-installed
-	@echo "installing Ray and Flower into $(VENV) (once; a minute or two)"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,ray,flower]'
+	@echo "installing Ray, Flower, Dask and MPI into $(VENV) (once; a minute or two)"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,ray,flower,executors]'
 	@touch $@

@@ -188,3 +188,27 @@ def test_the_engine(name: str) -> None:
             assert reasons <= {"", "the mesh did not close", "the value is nan"}
             assert len(log.kept) == engine.computed + 1
         engine.close()
+
+
+@pytest.mark.parametrize(
+    ("age", "expected"), [(0.0, False), (0.7, False), (0.9, True), (1.1, True), (1.3, False)]
+)
+def test_points_ahead_wait_for_a_value_that_is_about_to_come(
+    monkeypatch: pytest.MonkeyPatch, age: float, expected: bool
+) -> None:
+    """The slots stay in step; a value that takes longer than usual is not waited for."""
+
+    class Two(Serial):
+        slots = 2
+
+    job = job_of("es", False)
+    now = [100.0]
+    monkeypatch.setattr("desopt.engines.by_value.time.monotonic", lambda: now[0])
+    engine = ByValue(Two(), always=True)
+    engine.start(job)
+    assert not engine._value_expected()
+    engine._seconds.extend([1.0] * 5)
+    (trial,) = TrialRound(job, first_task(job)).ask(1)
+    engine._submit(trial)
+    now[0] += age
+    assert engine._value_expected() is expected

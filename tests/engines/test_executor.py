@@ -316,13 +316,21 @@ def test_close_cancels_what_is_queued() -> None:
         assert go.wait(600)
         return 0.0
 
-    with ThreadPoolExecutor(1) as pool:
+    futures: list[Future[Any]] = []
+
+    class Watched(ThreadPoolExecutor):
+        def submit(self, *arguments: Any, **options: Any) -> Future[Any]:
+            futures.append(super().submit(*arguments, **options))
+            return futures[-1]
+
+    with Watched(1) as pool:
         engine = Executor(pool)
         started(engine, fun, 4)
         assert begun.acquire(timeout=600)
         engine.close()
         go.set()
     assert calls == [1.0]
+    assert [future.cancelled() for future in futures] == [False, True, True, True]
 
 
 def test_forks_do_not_use_the_job_of_their_parent(

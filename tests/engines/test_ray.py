@@ -138,6 +138,25 @@ def test_run_that_stops_can_be_resumed(runs: Runs, run: str, kind: str, said: st
 
 
 @on_a_cluster
+def test_single_values_give_the_bits_of_whole_rounds(runs: Runs) -> None:
+    assert runs["by value"]["same"]
+    assert runs["by value"]["totals"]
+
+
+@on_a_cluster
+def test_a_single_value_that_goes_wrong_costs_only_itself(runs: Runs) -> None:
+    """One worker's values on both nodes: one that hangs, three that end their actor, one failed."""
+    found = runs["values"]
+    assert found["slots"] == 2
+    assert found["values"] == [0.0, 3.0**2 + 3.0**2, 4.0**2]
+    died = "its actor died (ActorDiedError) in 2 attempts"
+    assert found["failed"] == ["no value within 10 s", died, died, "the mesh did not close"]
+    if found["warnings"] == 3:  # a busy machine may lose another actor
+        assert found["attempts"] == [1, 1, 2, 2, 1, 2, 1]
+        assert found["repeated"] == 3
+
+
+@on_a_cluster
 def test_error_in_fun_arrives_as_it_was_raised(runs: Runs, tmp_path: Path) -> None:
     with pytest.raises(desopt.ObjectiveError) as caught:
         ray_cluster.run(ray_cluster.failing(tmp_path), ray_cluster.two, workers=2, engine="serial")

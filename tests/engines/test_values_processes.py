@@ -167,6 +167,37 @@ def test_round_timeout_ends_a_value_too(tmp_path: Path) -> None:
     assert outcome.failed == "its process gave no answer in time"
 
 
+@pytest.mark.filterwarnings("ignore:.* 1 times:RuntimeWarning")
+def test_a_run_with_a_value_that_hangs() -> None:
+    """After values that would be quick enough for whole rounds."""
+    settings: dict[str, Any] = {
+        "method": "es-csa", "workers": 1, "population": 6, "rounds": 3, "eval_every": 0,
+        "progress": False,
+    }  # fmt: skip
+    points: list[bytes] = []
+
+    def noted(x: Floats) -> float:
+        points.append(x.tobytes())
+        return float(x @ x)
+
+    desopt.minimize(noted, np.ones(N), engine="serial", **settings)
+    when = points[-3]
+
+    def hanging(x: Floats) -> float:
+        if x.tobytes() == when:
+            time.sleep(600)
+        return float(x @ x)
+
+    def failing(x: Floats) -> float:
+        return math.nan if x.tobytes() == when else float(x @ x)
+
+    engine = Processes(2, evaluation_timeout=PATIENCE)
+    result = desopt.minimize(hanging, np.ones(N), engine=engine, **settings)
+    expected = desopt.minimize(failing, np.ones(N), engine="serial", **settings)
+    assert result.x.tobytes() == expected.x.tobytes()
+    assert result.history["nans"].tolist() == [0, 0, 1]
+
+
 class Memory:
     """A log in a dict."""
 
@@ -273,10 +304,10 @@ def test_values_of_processes_give_the_bits_of_whole_rounds(data: bool) -> None:
             while flying:
                 flying -= len(engine.completed())
             assert same(trials.answers(), job)
+        assert len(psutil.Process().children()) == 2
         first = job_of(fun, M, data)
         engine.begin(first.algorithm.init(np.linspace(-1, 1, N)))
         assert same(engine.round(task_of(first)), first)
-        assert len(psutil.Process().children()) == 2
     finally:
         engine.close()
 

@@ -55,6 +55,15 @@ def dies(folder: Path, times: int, x: Any, batch: Any) -> float:
     return least_squares(x, batch)
 
 
+_CALLS: list[int] = []
+
+
+def dies_late(folder: Path, x: Any, batch: Any) -> float:
+    """Ends its process once, after a round."""
+    _CALLS.append(1)
+    return dies(folder, int(len(_CALLS) > 15), x, batch)
+
+
 def run(engine: Any, fun: Any = least_squares, data: Any = DATA, **more: Any) -> desopt.Result:
     return desopt.minimize(fun, np.zeros(N), data, engine=engine, **(SETTINGS | more))
 
@@ -133,21 +142,26 @@ def dask_cluster() -> Iterator[Any]:
 
 def dask(folder: Path) -> None:
     with dask_cluster() as client:
-        runs(client.get_executor())
-        engine = partial(desopt.engines.Executor, client.get_executor())
-        told("dies", lambda: run(engine(), partial(dies, folder, 1)))
-        values = ByValue(engine(), always=True)
+        pool = client.get_executor()
+        runs(pool)
+        told("dies", lambda: run(desopt.engines.Executor(pool), partial(dies, folder, 1)))
+        values = ByValue(desopt.engines.Executor(pool), always=True)
         (folder / "values").mkdir()
         told("dies in a value", lambda: run(values, partial(dies, folder / "values", 1)))
-        (folder / "often").mkdir()
-        told("dies often", lambda: run(engine(), partial(dies, folder / "often", 100)))
+        client.cluster.scheduler.allowed_failures = 0  # else Dask repeats the call itself
+        (folder / "told").mkdir()
+        lost = partial(dies, folder / "told", 1)
+        told("dies and is told", lambda: run(desopt.engines.Executor(pool), lost))
 
 
-def mpi() -> None:
+def mpi(folder: Path) -> None:
     from mpi4py.futures import MPIPoolExecutor
 
     with MPIPoolExecutor() as pool:
         runs(pool)
+        engine, journal = desopt.engines.Executor(pool), folder / "journal"
+        fun = partial(dies_late, folder)
+        told("dies", lambda: run(engine, fun, journal=journal, eval_every=0))
 
 
 if __name__ == "__main__":
@@ -155,6 +169,6 @@ if __name__ == "__main__":
     if kind == "dask":
         dask(folder)
     elif kind == "mpi":
-        mpi()
+        mpi(folder)
     else:
         mortal(loky if kind == "loky" else partial(processes, kind), folder, kind == "fork")

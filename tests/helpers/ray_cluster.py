@@ -27,6 +27,13 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 import desopt
+from desopt.contract.types import Batches
+from desopt.data import as_shards
+from desopt.engines import Job
+from desopt.engines.by_value import ByValue
+from desopt.engines.trials import Key, Outcome, Trial
+from desopt.methods import DES
+from desopt.objectives import PythonObjective
 
 Vector = NDArray[np.float64]
 
@@ -64,7 +71,7 @@ PROBLEMS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "es": (least_squares, (X, Y), {"step_size": 0.03}),
     "des": ("lr", (X, Y), {"max_evaluations": 4 * 36 - 10}),  # the last round is shortened
     "des-mg": ("nsvm", (CSR, Y), {}),
-    "des-mr": (least_squares, load, {}),
+    "des-mr": (least_squares, load, {"log_values": False}),  # whole rounds from the first one on
     "fed-zo-sgd": ("lr", [(CSR[w::4], Y[w::4]) for w in range(4)], {"participation": 0.5}),
     "es-csa": (least_squares, (X, Y), {}),
 }
@@ -252,6 +259,72 @@ def losses(folder: Path, victim: subprocess.Popen[str]) -> None:
     tell("node", warnings=[str(w.message) for w in caught], **summary(result))
 
 
+FINE, HANGS, DIES, DIES_ONCE, EXITS, FAILS = range(6)
+
+
+def disturbed(folder: Path) -> Any:
+    """x @ x; the first coordinate says what else happens, and every attempt is noted."""
+
+    def fun(x: Vector) -> float:
+        act, number = int(x[0]), int(x[1])
+        with open(folder / f"value{number}", "a") as notes:
+            notes.write("x")
+            notes.flush()
+            attempt = notes.tell()
+        if act == HANGS:
+            hang()
+        if act == DIES or (act == DIES_ONCE and attempt == 1):
+            die()
+        if act == EXITS:
+            sys.exit(4)
+        if act == FAILS:
+            raise desopt.Failed("the mesh did not close")
+        return float(x @ x)
+
+    return fun
+
+
+def values(folder: Path) -> None:
+    """Single values of one worker on two actors; some of them go wrong."""
+    acts = [FINE, HANGS, DIES, DIES_ONCE, FINE, EXITS, FAILS]
+    job = Job(DES(), PythonObjective(disturbed(folder)), as_shards(None, 1, 0), 1, 0, 2)
+    engine = desopt.engines.Ray(attempts=2, evaluation_timeout=10.0)
+    engine.start(job)
+    engine.begin(job.algorithm.init(np.zeros(2)))
+    found: dict[int, Outcome] = {}
+    with warnings.catch_warnings(record=True) as caught:
+        for number, act in enumerate(acts):
+            x = np.array([act, number], float)
+            engine.submit(Trial(Key(0, 0, number, 0), x, Batches.ROUND, 0))
+        while len(found) < len(acts):
+            found |= {trial.key.number: outcome for trial, outcome in engine.completed()}
+    tell(
+        "values", slots=engine.slots, repeated=engine.repeated, warnings=len(caught),
+        values=[found[i].value for i in range(len(acts)) if not found[i].failed],
+        failed=[found[i].failed for i in range(len(acts)) if found[i].failed],
+        attempts=[len((folder / f"value{i}").read_text()) for i in range(len(acts))],
+    )  # fmt: skip
+    engine.close()
+
+
+def by_value() -> None:
+    """A round of four workers by single values."""
+    algorithm = DES(iterations=ITERATIONS, seed=2)
+    job = Job(algorithm, PythonObjective(least_squares), as_shards((X, Y), WORKERS, 2), 5, 2, N)
+    state = algorithm.init(np.zeros(N))
+    engine = ByValue(desopt.engines.Ray(), always=True)
+    engine.start(job)
+    engine.begin(state)
+    answers = list(engine.round(algorithm.plan(state)))
+    expected = [job.work(algorithm.plan(state), worker) for worker in range(WORKERS)]
+    totals = engine.evaluate(range(WORKERS))
+    engine.close()
+    tell(
+        "by value", same=[a.payload for a in answers] == [a.payload for a in expected],
+        totals=totals == [job.total(state.x, w) for w in range(WORKERS)],
+    )  # fmt: skip
+
+
 def stops(folder: Path) -> None:
     """Runs that end in round 1, by an actor that always dies and by Ctrl-C, and are resumed."""
 
@@ -331,6 +404,8 @@ def main(folder: Path) -> None:
         tell("cluster", nodes=len(ray.nodes()))
         methods(folder / "notes")
         tell("loaders", notes=(folder / "notes").read_text().splitlines())
+        values(folder)
+        by_value()
         losses(folder, other)
         tell("still", connected=ray.is_initialized())
         ray.shutdown()

@@ -147,7 +147,11 @@ OTHER: dict[str, Any] = {
 METHOD = {"radius": "fed-zo-gd", "population": "es-csa", "correlations": "cma-es"}
 
 
-@pytest.mark.parametrize("name", sorted(options_of("minimize").keys() - {"journal", "setup"}))
+#: Those of a Python function, and the journal itself.
+WITHOUT = {"journal", "setup", "vectorized"}
+
+
+@pytest.mark.parametrize("name", sorted(options_of("minimize").keys() - WITHOUT))
 def test_a_resumed_run_may_change_what_is_not_its_identity(name: str, tmp_path: Path) -> None:
     path, rest = tmp_path / "j", {"method": METHOD.get(name, "des-mr")}
     first = run(journal=path, **rest)
@@ -177,7 +181,7 @@ BESIDE = [
 
 @pytest.mark.parametrize(("part", "name"), BESIDE)
 def test_settings_beside_an_object_are_refused(part: str, name: str) -> None:
-    value = {"setup": dict}.get(name, OTHER.get(name))
+    value = {"setup": dict, "vectorized": True}.get(name, OTHER.get(name))
     with pytest.raises(ValueError, match=rf"{name}=.*({part}=|algorithm object)"):
         run(**{part: OWN[part], name: value})
 

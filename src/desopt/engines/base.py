@@ -93,9 +93,19 @@ class Job:
         search: LocalSearch = self.algorithm.search(self.share(task, worker), worker)  # type: ignore[attr-defined]
         return search
 
-    def function(self, x: FloatArray, round: int, worker: int, batches: Batches) -> LocalFunction:
-        """f_i on the data of one worker and round, for points of the size of x."""
-        return self._local(worker).function(x, round, batches)
+    def function(
+        self, x: FloatArray, round: int, worker: int, batches: Batches | None
+    ) -> LocalFunction:
+        """f_i on the data of one worker and round, for points of the size of x.
+
+        None: the function of ``total``, which all rounds share.
+        """
+        try:
+            local = self._local(worker)
+            return local.whole(x) if batches is None else local.function(x, round, batches)
+        except ObjectiveError as error:
+            error.worker, error.round = worker, round
+            raise
 
     def prepare(self, x: FloatArray, round: int, worker: int) -> None:
         """Load the worker's data and call ``setup``, unless that has been done here."""

@@ -9,13 +9,13 @@ cores; idle cores compute ahead. The bits are those of whole rounds.
 from __future__ import annotations
 
 import statistics
+import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 from desopt.contract.types import Answer, Batches, Task
 from desopt.engines.base import Engine, Job
-from desopt.engines.serial import Serial
 from desopt.engines.trials import OBJECTIVE, Key, Log, NoLog, Outcome, Trial, TrialRound
 
 #: Seconds of a value from which on single values are worth a message and a line in a log.
@@ -23,6 +23,9 @@ SLOW = 0.01
 
 #: Values by which a function is judged slow or quick.
 _JUDGED = 5
+
+#: The part of its usual time after which a value is expected at any moment.
+_NEARLY = 0.8
 
 
 class Evaluator(Engine, Protocol):
@@ -54,7 +57,7 @@ class ByValue:
         self, inner: Evaluator, log: Log | None = None, *, ahead: bool = True, always: bool = False
     ) -> None:
         self._inner, self._log, self._ahead, self._always = inner, log or NoLog(), ahead, always
-        self._flying: dict[Key, Trial] = {}
+        self._flying: dict[Key, float] = {}  # trials being evaluated, and since when
         self._seconds: deque[float] = deque(maxlen=_JUDGED)
         self.quick = False  # whether rounds are whole ones
         self.computed = 0  # values of searches computed here, those ahead included
@@ -83,14 +86,16 @@ class ByValue:
         trials = TrialRound(self._job, task, self._log, in_order=self._inner.slots == 1)
         while not trials.done:
             free = self._inner.slots - len(self._flying)
-            for trial in trials.ask(free, self._ahead) if free > 0 else ():
+            ahead = self._ahead and not self._value_expected()
+            for trial in trials.ask(free, ahead) if free > 0 else ():
                 self._submit(trial)
             for trial, outcome in self._completed():
                 trials.tell(trial, outcome)
             if not self.quick and self._is_quick():
                 self.quick = True  # from the next round on, or at once if that is possible
-                if isinstance(self._inner, Serial):  # else fun belongs into another process
-                    trials.complete()
+                # those that call fun in this thread have it; else fun belongs into another process
+                if (finish := getattr(self._inner, "finish", None)) and not self._flying:
+                    trials.complete(finish)
         if self.quick:
             while self._flying:
                 self._completed()
@@ -122,7 +127,7 @@ class ByValue:
         self._inner.close()
 
     def _submit(self, trial: Trial) -> None:
-        self._flying[trial.key] = trial
+        self._flying[trial.key] = time.monotonic()
         self._inner.submit(trial)
 
     def _completed(self) -> list[tuple[Trial, Outcome]]:
@@ -137,6 +142,18 @@ class ByValue:
                 self._seconds.append(outcome.seconds)
             done.append((trial, outcome))
         return done
+
+    def _value_expected(self) -> bool:
+        """Whether a value must come at any moment, which may be an accepted step.
+
+        Then points ahead had better wait for it: those in flight are lost at an accepted step.
+        Where all values take the same time, this keeps the slots in step.
+        """
+        usual = statistics.median(self._seconds) if self._seconds else 0.0
+        now = time.monotonic()
+        return any(
+            _NEARLY * usual < now - since < (2 - _NEARLY) * usual for since in self._flying.values()
+        )
 
     def _is_quick(self) -> bool:
         """Whether the function is too quick to be evaluated by single values."""

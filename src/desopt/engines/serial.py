@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from desopt.contract.types import Answer, Task
+from desopt.contract.types import Answer, LocalSearch, Task
 from desopt.engines.base import Job
 from desopt.engines.trials import Outcome, Trial, outcome_of
 from desopt.protocol.server import Traffic
@@ -51,6 +51,10 @@ class Serial(InMemory):
     def round(self, task: Task) -> Iterator[Answer]:
         self.count_round()
         return (self._job.work(task, worker) for worker in self._job.asked(task.round))
+
+    def finish(self, searches: Mapping[int, LocalSearch]) -> list[int]:
+        """Bring searches to their ends; the samples that the values of each are over."""
+        return [self._job.finish(search, worker) for worker, search in searches.items()]
 
     def evaluate(self, workers: Sequence[int]) -> list[tuple[float, int]]:
         return [self._job.total(self._state.x, worker) for worker in workers]

@@ -11,9 +11,9 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 from desopt.contract.errors import Failed, ObjectiveError
 from desopt.contract.types import (
@@ -31,6 +31,10 @@ OBJECTIVE = 2**32 - 1
 
 #: Points ahead that a name may refer to.
 _FARTHEST = 2**20
+
+
+#: Brings the workers' searches to their ends; the samples that the values of each are over.
+Finish: TypeAlias = Callable[[Mapping[int, LocalSearch]], Sequence[int]]
 
 
 class Key(NamedTuple):
@@ -178,10 +182,12 @@ class TrialRound:
         """
         trials: list[Trial] = []
         while self._ready and len(trials) < count:
-            if (trial := next(self._fresh(self._ready[0], 0), None)) is None:
-                self._ready.popleft()
+            for fresh in self._fresh(self._ready[0], 0):
+                trials.append(self._handed(fresh))
+                if len(trials) == count:
+                    break
             else:
-                trials.append(self._handed(trial))
+                self._ready.popleft()
         depth = 0
         while ahead and len(trials) < count:
             depth += 1
@@ -234,11 +240,12 @@ class TrialRound:
         self._take(side, key, outcome)
         return True
 
-    def complete(self) -> None:
+    def complete(self, finish: Finish) -> None:
         """Bring all searches to their ends in this thread; no trial may be open."""
-        for side in self._sides.values():
-            if side.search.needed:
-                side.rows = self._job.finish(side.search, side.worker)
+        sides = [side for side in self._sides.values() if side.search.needed]
+        found = finish({side.worker: side.search for side in sides})
+        for side, rows in zip(sides, found, strict=True):
+            side.rows = rows
         self._left = 0
         self._ready.clear()
 

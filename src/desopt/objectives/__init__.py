@@ -12,6 +12,7 @@ from desopt.objectives.functions import PythonObjective
 from desopt.objectives.linear import LinearModel
 from desopt.objectives.local import WorkerData
 from desopt.objectives.losses import LOSSES, Loss
+from desopt.objectives.vectorized import VectorizedObjective
 
 #: Objectives of the user by name (see ``desopt.register``), made from penalty and setup.
 OBJECTIVES: dict[str, Callable[[float, Callable[[], Any] | None], Objective]] = {}
@@ -22,15 +23,23 @@ def objective_names() -> list[str]:
     return [*LOSSES, *OBJECTIVES]
 
 
-def as_objective(fun: Any, penalty: Any, setup: Callable[[], Any] | None) -> Objective:
-    """The ``fun`` argument as an objective."""
+def as_objective(
+    fun: Any, penalty: Any, setup: Callable[[], Any] | None, vectorized: Any = False
+) -> Objective:
+    """The ``fun`` argument as an objective; ``vectorized``: it is a function of a matrix."""
     if isinstance(fun, str):
+        if vectorized:
+            raise ValueError(
+                f"vectorized is for a Python function fun(X), got fun={fun!r}; leave it out"
+            )
         check_name("fun", fun, objective_names())
         weight = real("regularization", penalty)
         return OBJECTIVES[fun](weight, setup) if fun in OBJECTIVES else LinearModel(fun, weight)
     if hasattr(fun, "bind"):
         objective: Objective = fun
         return objective
+    if vectorized:
+        return VectorizedObjective(fun, setup, vectorized=vectorized)
     return PythonObjective(fun, setup)
 
 
@@ -40,6 +49,7 @@ __all__ = [
     "LinearModel",
     "Loss",
     "PythonObjective",
+    "VectorizedObjective",
     "WorkerData",
     "as_objective",
     "objective_names",

@@ -76,14 +76,18 @@ class WorkerData:
         stream = Stream(self.seed, round, self.worker, 0, Purpose.BATCH)
         return self.objective.bind(Batch(self.shard, self.batch_size, stream, batches), x)
 
+    def whole(self, x: FloatArray) -> LocalFunction:
+        """The function of ``total``."""
+        stream = Stream(self.seed, 0, self.worker, 0, Purpose.EVALUATION)
+        return self.objective.bind(Batch(self.shard, self.batch_size, stream, Batches.ALL), x)
+
     def total(self, x: FloatArray) -> tuple[float, int]:
         """Sum of F over the worker's data and their number, for the history.
 
         Where data are drawn the sum is over one fixed batch per worker, so that values of
         different rounds can be compared. NaN where x violates constraints: F is not known there.
         """
-        stream = Stream(self.seed, 0, self.worker, 0, Purpose.EVALUATION)
-        f = self.objective.bind(Batch(self.shard, self.batch_size, stream, Batches.ALL), x)
+        f = self.whole(x)
         violation = getattr(f, "violation", None)
         if violation is not None and violation(x) > 0.0:
             return nan, f.rows

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from desopt.contract.errors import failure
+from desopt.contract.errors import Failed, failure
 from desopt.contract.space import Space
 from desopt.contract.types import FloatArray, LocalFunction, LocalSearch, Objective
 from desopt.data import Batch, Shard
@@ -33,6 +33,11 @@ class ScaledObjective:
             )
         self.inner, self.space, self.constraints = inner, space, constraints
 
+    @property
+    def vectorized(self) -> Any:
+        """Whether the inner one is a function of a matrix; then this one has ``values`` as well."""
+        return getattr(self.inner, "vectorized", False)
+
     def settings(self) -> dict[str, Any]:
         return self.inner.settings()
 
@@ -46,6 +51,19 @@ class ScaledObjective:
 
     def bind(self, batch: Batch, x: FloatArray) -> ScaledFunction:
         return ScaledFunction(self, self.inner.bind(batch, self.space.decode(x)))
+
+    def values(
+        self,
+        points: Sequence[FloatArray],
+        functions: Sequence[Any],
+        iterations: Sequence[int],
+    ) -> list[float | Failed]:
+        """The values of many points at once (see ``objectives.vectorized``)."""
+        inner: Any = self.inner
+        found: list[float | Failed] = inner.values(
+            [*map(self.space.decode, points)], [f.inner for f in functions], iterations
+        )
+        return found
 
     def violation(self, z: FloatArray) -> float:
         """The sum of the positive violations at z; 0.0 where there are none, inf for NaN."""
@@ -70,16 +88,16 @@ class ScaledFunction:
     def __init__(self, objective: ScaledObjective, inner: LocalFunction) -> None:
         self.rows = inner.rows
         self.violation = None if objective.constraints is None else objective.violation
-        self._point, self._inner = objective.point, inner
+        self._point, self.inner = objective.point, inner
 
     @property
     def batch(self) -> Batch:
         """The data that the inner function is bound to."""
-        found: Batch = self._inner.batch  # type: ignore[attr-defined]
+        found: Batch = self.inner.batch  # type: ignore[attr-defined]
         return found
 
     def value(self, x: FloatArray, iteration: int = 0) -> float:
-        return self._inner.value(self._point(x), iteration)
+        return self.inner.value(self._point(x), iteration)
 
     def run(self, search: LocalSearch) -> None:
         drive(search, self.value, self.violation)

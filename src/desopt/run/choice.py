@@ -16,6 +16,7 @@ from desopt.contract.errors import check_name
 from desopt.data import distinct
 from desopt.engines import ENGINES, Engine, Job
 from desopt.engines.by_value import SLOW, ByValue
+from desopt.engines.matrix import Matrix
 from desopt.engines.trials import Log, NoLog, TrialRound, outcome_of
 from desopt.kernels.jit import compilation_noticed
 from desopt.methods.base import BaseAlgorithm
@@ -51,6 +52,10 @@ def choose(
         refuse_settings_beside("engine", engine, settings)
         return _by_value(engine, job, log, settings), f"engine {engine.name}"
     check_name("engine", engine, ["auto", *ENGINES])
+    if getattr(job.objective, "vectorized", False):
+        _check_matrix(engine, settings)
+        why = "engine matrix: a function of the points of all workers"
+        return _by_value(Matrix(lockstep=_has_search(job)), job, log, settings), why
     name, why = (engine, "") if engine != "auto" else _pick(job, state, log, settings)
     given = {"jobs": settings.jobs, "timeout": settings.round_timeout,
              "attempts": settings.attempts,
@@ -64,10 +69,23 @@ def choose(
     return _by_value(ENGINES[name](**taken), job, log, settings), f"engine {name}{why}"
 
 
+def _check_matrix(engine: str, settings: SimpleNamespace) -> None:
+    """Refuse settings of other engines for a function of a matrix."""
+    given = {"engine": None if engine in ("auto", "serial") else engine,
+             "round_timeout": settings.round_timeout,
+             "evaluation_timeout": settings.evaluation_timeout}  # fmt: skip
+    for name, value in given.items():
+        if value is not None:
+            raise ValueError(
+                f"{name}={value!r} does not go with vectorized: a function of a matrix is called "
+                f"in this process, with the points of all workers at once; leave {name} out"
+            )
+
+
 def _by_value(engine: Engine, job: Job, log: Log, settings: SimpleNamespace) -> Engine:
     """The engine for single values, where it can evaluate them and that may pay."""
     able = all(hasattr(engine, verb) for verb in _BY_VALUE)
-    timed = settings.evaluation_timeout is not None
+    timed = getattr(engine, "evaluation_timeout", None) is not None
     if job.objective.compiled or not able or not _has_search(job):
         return engine
     if settings.log_values is False:
@@ -75,7 +93,8 @@ def _by_value(engine: Engine, job: Job, log: Log, settings: SimpleNamespace) -> 
             return engine
         log = NoLog()
     always = timed or settings.log_values is True
-    return ByValue(engine, log, ahead=settings.ahead, always=always)  # type: ignore[arg-type]
+    ahead = settings.ahead and not isinstance(engine, Matrix)  # its slots have no end
+    return ByValue(engine, log, ahead=ahead, always=always)  # type: ignore[arg-type]
 
 
 def _has_search(job: Job) -> bool:

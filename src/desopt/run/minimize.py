@@ -47,6 +47,7 @@ def minimize(
     correlations: int = 256,
     regularization: float = 1e-6,
     setup: Callable[[], Any] | None = None,
+    vectorized: bool | Callable[[Any], Any] = False,
     jobs: int | None = None,
     round_timeout: float | None = None,
     evaluation_timeout: float | None = None,
@@ -93,9 +94,11 @@ def minimize(
         the range), ``"log"`` or ``"own"`` (their own units), one for all or for each; default:
         linear, for linear models their own units. A function of x that returns violations, one
         or several: > 0 is violated, and ``fun`` is not called there.
-    regularization, setup
+    regularization, setup, vectorized
         The weight of a loss's penalty; a function called once per process before ``fun``, whose
-        return value is the last argument of ``fun``.
+        return value is the last argument of ``fun``; True for a function of a matrix, which
+        returns a value per row of X (``fun(X)`` or ``fun(X, batch)``, batches stacked), or the
+        conversion of X and batches to your arrays, such as ``torch.from_numpy``.
     engine, jobs, round_timeout, evaluation_timeout, attempts
         ``"auto"``, a name in ``desopt.ENGINES`` or an engine object; the number of threads,
         processes or actors; the seconds for one worker's part of a round, and for a single value,
@@ -126,7 +129,7 @@ def job_of(fun: Any, x0: Any, data: Any, settings: SimpleNamespace) -> tuple[Job
     """Objective, data and algorithm of the run, and its starting point."""
     settings.callbacks = arguments.as_callbacks(settings.callbacks)
     settings.journal = arguments.as_path(settings.journal)
-    objective = as_objective(fun, settings.regularization, settings.setup)
+    objective = as_objective(fun, settings.regularization, settings.setup, settings.vectorized)
     defaults.choose_method(settings, data)
     if objective is fun:
         options.refuse_settings_beside("fun", fun, settings)

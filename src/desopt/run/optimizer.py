@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 #: Settings of ``minimize`` about a function that is called, which is not the case here.
 _NOT_HERE = (
     "engine", "jobs", "round_timeout", "evaluation_timeout", "attempts", "setup", "regularization",
-    "eval_every", "patience", "max_seconds", "log_values", "vectorized", "on_error",
+    "eval_every", "patience", "max_seconds", "log_values", "vectorized",
 )  # fmt: skip
 
 _TAG = 4  # characters of the run's digest in an id

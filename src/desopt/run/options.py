@@ -62,6 +62,15 @@ def _one_of(names: Names) -> Check:
     return check
 
 
+def _vectorized(name: str, value: Any) -> Any:
+    if isinstance(value, bool) or callable(value):
+        return value
+    raise TypeError(
+        f"{name} must be True, False or a function that converts a NumPy array to one of yours, "
+        f"such as torch.from_numpy; got {value!r:.80}"
+    )
+
+
 def _optional(check: Check) -> Check:
     return partial(checks.optional, check)
 
@@ -239,6 +248,8 @@ OPTIONS: tuple[Option, ...] = (
             doors=("minimize",)),
     _python("setup", None, "Called once per process before the objective.", doors=("minimize",),
             part="fun"),
+    _python("vectorized", False, "Whether fun is a function of a matrix; or a conversion for it.",
+            _vectorized, doors=("minimize",), part="fun"),
 
     Option("rounds", None, int | None,
            "T, the number of rounds; default: 100, or as many as --max-evaluations allows.",

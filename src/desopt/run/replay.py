@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import operator
 import os
 from collections.abc import Callable, Iterable, Mapping
@@ -15,12 +16,14 @@ from desopt.contract import checks
 from desopt.contract.errors import JournalError
 from desopt.contract.space import Box, Space
 from desopt.contract.types import Algorithm, FloatArray
+from desopt.engines.trials import OBJECTIVE, Key
 from desopt.methods import METHODS, restore
 from desopt.methods.samplers import Sampler, as_sampler, restore_sampler
 from desopt.run import header as headers
 from desopt.run import journal as journals
 from desopt.run.arguments import is_algorithm
 from desopt.run.journal_file import refusing
+from desopt.run.values import SUFFIX, ValueLog
 
 #: The most coordinates that the steps of one worker's round may change, in a replay.
 MAX_COORDINATES = 2**27
@@ -30,15 +33,49 @@ def replay(
     journal: str | os.PathLike[str],
     round: int | None = None,
     *,
+    trial: str | None = None,
     method: Algorithm | Callable[..., Algorithm] | None = None,
     sampler: Sampler | Callable[[np.random.Generator, int], Any] | None = None,
 ) -> FloatArray:
     """x after ``round`` rounds (None: all), rebuilt from the journal's answers bit for bit.
 
-    A run with a method or a sampler of your own needs it again here. ``method`` is the algorithm
-    object, or its class: that is called with the settings in the journal.
+    ``trial``: the point of a single value instead, by its id in ``result.evaluations``. A run with
+    a method or a sampler of your own needs it again here. ``method`` is the algorithm object, or
+    its class: that is called with the settings in the journal.
     """
-    return replayed(Path(journal), journals.read(journal), round, method=method, sampler=sampler)
+    path, contents = Path(journal), journals.read(journal)
+    if trial is None:
+        return replayed(path, contents, round, method=method, sampler=sampler)
+    if round is not None:
+        raise ValueError("give round or trial, not both: a trial's id names its round")
+    headers.check_versions(path, contents.header)
+    return _point_of(path, contents, trial, _algorithm(path, contents.header, method, sampler))
+
+
+def _point_of(
+    path: Path, contents: journals.Contents, trial: str, algorithm: Algorithm
+) -> FloatArray:
+    """The point of a trial: the search of its round with the values before it, from the log."""
+    key = Key.parse(trial.split(".", 1)[1] if trial.count(".") == len(Key._fields) else trial)
+    done = len(contents.rows)
+    if key.round > done or key.worker >= contents.header["config"]["workers"]:
+        raise ValueError(f"no trial {trial}: {path} has {done} rounds")
+    with refusing(path, "what it holds"):
+        (state,) = forward(algorithm, contents, (key.round,))
+    if key.number == OBJECTIVE:
+        return _of_user(np.array(state.x), contents.header["config"])
+    with ValueLog(path.with_name(path.name + SUFFIX), None) as log:
+        search = algorithm.search(algorithm.plan(state), key.worker)  # type: ignore[attr-defined]
+        while search.index < key.number and search.basis <= key.basis:
+            known = log.evaluations.find(Key(*key[:2], search.index, search.basis))
+            if known is None or not search.ask(2):
+                break
+            search.tell([math.nan if known.failed else known.value])
+    ahead = key.number - search.index
+    points = search.ask(ahead + 2)
+    if search.basis != key.basis or not 0 <= ahead < len(points):
+        raise ValueError(f"no trial {trial}: the values in {path}{SUFFIX} do not lead there")
+    return _of_user(np.array(points[ahead]), contents.header["config"])
 
 
 def replayed(

@@ -53,6 +53,7 @@ class Session:
             )  # fmt: skip
             self.slow = SlowRun(self.bar, self._planned(), path is not None)
             self.log = self._stack.enter_context(self._values(path))
+            self._warn_of_other_code(path)
             self._stack = self._stack.pop_all()
 
     def close(self) -> None:
@@ -115,14 +116,20 @@ class Session:
             path = path.with_name(path.name + SUFFIX)
         return ValueLog(
             path, partial(headers.identity, self.job, self._x0), shown=self.job.shown,
+            code=self.journals[0].code if self.journals else None,
             always=self.settings.log_values is True, watch=self._watch,
         )  # fmt: skip
+
+    def _warn_of_other_code(self, path: Path | None) -> None:
+        """Values of other code, where no journal has said so."""
+        if path is not None and self.log.begun_with and not self.record.history:
+            headers.warn_of_other_code(path, self.log.begun_with, self.journals[0].code, 6)
 
     def _watch(self, values: Evaluations) -> None:
         """One more value: on the progress bar, and in the notice before a slow run."""
         self.slow.value(values[-1].seconds)
         best = math.nan if values.best is None or not self.plain else values.best.value
-        self.bar.value(values.searched, best, values.failures)
+        self.bar.value(len(values), best, values.failures)
 
     def _planned(self) -> int:
         """Function values of the whole run, at most."""

@@ -3,7 +3,7 @@
 Nothing that took long to compute is ever computed again: the file is written value by value, and
 a resumed run looks its trials up in it. It is a chain of records (``desopt.run.records``)::
 
-    H header (JSON): versions, n, and the digest of the run's configuration | V value
+    H header (JSON): the digest of the run's configuration, and those of the user's code | V value
 
 Several processes may append to it: each locks the file for the time of a record.
 """
@@ -13,11 +13,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import platform
 import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -45,19 +46,21 @@ class ValueLog:
     """The values of a run as a ``trials.Log``, kept in a file if there is a path.
 
     ``always``: else nothing is written before a value has taken ``SLOW`` seconds, so that quick
-    functions pay nothing. ``identity`` is that of the run; None: whatever is in the file. ``shown``
-    gives the user's x for a
+    functions pay nothing. ``identity`` is that of the run; None: whatever is in the file. ``code``
+    has digests of the user's functions. ``shown`` gives the user's x for a
     searched point. ``watch`` is called with every new value.
     """
 
     def __init__(
-        self, path: Path | None, identity: Callable[[], str] | None, *, always: bool = False,
+        self, path: Path | None, identity: Callable[[], str] | None, *,
+        code: Mapping[str, str] | None = None, always: bool = False,
         shown: Callable[[FloatArray], FloatArray] = np.copy,
         watch: Callable[[Evaluations], None] = lambda _: None,
     ) -> None:  # fmt: skip
         self.evaluations = Evaluations()
         self._path, self._expected, self._shown, self._watch = path, identity, shown, watch
-        self._identity = ""
+        self._identity, self._code = "", dict(code or {})
+        self.begun_with: dict[str, Any] = {}  # the header's code, as a journal has it
         self._file: BinaryIO | None = None
         self._synced = time.monotonic()
         self._pending: list[Evaluation] = []
@@ -150,18 +153,21 @@ class ValueLog:
         elif start != MAGIC:
             raise JournalError(f"{self._path} is not a log of values: it starts with {start!r}")
         self._end = len(MAGIC)
-        header = next(self._records(), None)
+        found = next(self._records(), None)
         mine = self._expected() if self._expected is not None else None
-        if header is None:
+        if found is None:
             if mine is None:
                 raise JournalError(f"{self._path} has no header; ask for trials first")
             cut(self._file, self._end)
-            self._append(b"H", json.dumps({"run": mine}).encode())
+            python = {"python": platform.python_version()}
+            header = {"run": mine, "code": self._code, "versions": python}
+            self._append(b"H", json.dumps(header).encode())
             self._identity = mine
             return
         with refusing(self._path or "", "its header"):
-            theirs = json.loads(header.payload)["run"]
-            if header.kind != b"H" or not isinstance(theirs, str):
+            self.begun_with = json.loads(found.payload)
+            theirs = self.begun_with["run"]
+            if found.kind != b"H" or not isinstance(theirs, str):
                 raise ValueError("no digest of a run")
         if mine is not None and theirs != mine:
             raise JournalError(
@@ -169,7 +175,7 @@ class ValueLog:
                 f"{mine!r}): settings, x0, bounds, data or version differ. Use the same "
                 "to continue it, or give another journal"
             )
-        self._end, self._digest, self._identity = header.end, header.digest, theirs
+        self._end, self._digest, self._identity = found.end, found.digest, theirs
 
     def _catch_up(self) -> None:
         """Read what was appended since; a torn tail is cut off."""

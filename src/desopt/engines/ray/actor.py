@@ -10,6 +10,7 @@ from desopt.data.shards import as_writeable
 from desopt.engines.base import Job
 from desopt.engines.processes import messages
 from desopt.engines.processes.memory import Array, join
+from desopt.engines.trials import outcome_of
 from desopt.protocol.replica import Replica
 from desopt.protocol.wire import WireError
 
@@ -65,6 +66,22 @@ class Group:
             return [replica.total(task, w, *job.total(replica.state.x, w)) for w in workers]
 
         return self._serve(message, sums)
+
+    def prepare(self, message: bytes) -> bytes:
+        """Load the data of a trial's worker and call ``setup``."""
+        trial = messages.unpack_trial(message)
+        try:
+            self._job.prepare(trial.x, trial.key.round, trial.key.worker)
+        except Exception as error:
+            return messages.pack_error(error)
+        return messages.READY
+
+    def value(self, message: bytes) -> bytes:
+        """The outcome of a trial."""
+        try:
+            return messages.pack_outcome(outcome_of(self._job, messages.unpack_trial(message)))
+        except Exception as error:
+            return messages.pack_error(error)
 
     def _serve(self, message: bytes, reply: Callable[[Task], list[bytes]]) -> bytes:
         try:

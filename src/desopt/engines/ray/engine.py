@@ -16,7 +16,6 @@ from typing import Any
 
 import ray
 from ray.exceptions import GetTimeoutError, RayError
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from desopt.contract.errors import EngineError
 from desopt.contract.types import Answer, Task
@@ -24,13 +23,12 @@ from desopt.data import restricted
 from desopt.engines.base import Job
 from desopt.engines.processes import messages
 from desopt.engines.processes.memory import SHARE_FROM, Array, separate
-from desopt.engines.ray.actor import Group
+from desopt.engines.ray.actors import Actors
 from desopt.engines.ray.cluster import SharedObjects, connect, node_of_each_cpu
-from desopt.protocol.server import Server
+from desopt.engines.ray.values import START_LIMIT, Limits, Values
+from desopt.engines.trials import Outcome, Trial
+from desopt.protocol.server import Server, Traffic
 from desopt.system.terminal import warn
-
-#: Seconds for an actor to start, import the package and fetch its data.
-_START_LIMIT = 300.0
 
 
 class Ray:
@@ -39,8 +37,9 @@ class Ray:
     ``address``: of a cluster, as ``ray.init`` takes it (default: ``RAY_ADDRESS``, else Ray is
     started on this machine for the run). If Ray is initialised already, that one is used.
     ``timeout``: seconds for one worker's part of a round, after which its actor counts as hung.
-    ``attempts``: how often a part is tried before the run stops. ``options`` are for
-    ``ray.init``.
+    ``attempts``: how often a part or a value is tried before the run stops, or the value counts
+    as failed. ``evaluation_timeout``: seconds for a single value, which fails after that.
+    ``options`` are for ``ray.init``. Single values may use more actors than there are workers.
     """
 
     name = "ray"
@@ -62,10 +61,16 @@ class Ray:
         self.timeout = timeout
         self.attempts = attempts
         self.evaluation_timeout = evaluation_timeout
-        self.repeated = 0
+        self.slots = jobs or 1  # known after ``start``
         self._options = options
         self._connected = False
-        self._actors: list[Any] = []
+        self._actors: Actors | None = None
+        self._values: Values | None = None
+        self._again = 0  # workers' rounds
+
+    @property
+    def repeated(self) -> int:
+        return self._again + (self._values.repeated if self._values else 0)
 
     def start(self, job: Job) -> None:
         self._job = job
@@ -73,17 +78,14 @@ class Ray:
         self._sent = SharedObjects()
         self._answers: list[Answer] | None = None
         self._counted = 0, 0
-        self.repeated = 0
+        self._traffic = Traffic(job.algorithm, job.workers, job.asked)  # of single values
+        self._again, self._values = 0, None
         self._connected = connect(self.address, self._options)
         nodes = node_of_each_cpu()
-        groups = min(self.jobs or len(nodes), job.workers)
+        self.slots = self.jobs or len(nodes)
+        groups = min(self.slots, job.workers)
         self._members = [range(group, job.workers, groups) for group in range(groups)]
-        self._nodes = [nodes[group % len(nodes)] for group in range(groups)]
-        self._packed = self._pack()
-        self._loading: dict[int, Any] = {}
-        self._actors = [None] * groups
-        for group in range(groups):
-            self._spawn(group)
+        self._actors = Actors(self._pack(), nodes)
 
     def begin(self, state: Any, limit: int | None = None) -> None:
         if self._answers is not None:
@@ -100,7 +102,7 @@ class Ray:
     def round(self, task: Task) -> list[Answer]:
         asked = self._job.asked(task.round)
         self._limit = () if task.limit is None else (task.limit,)
-        self.repeated += self._gather("work", asked, self._server.answers)
+        self._again += self._gather("work", asked, self._server.answers)
         self._answers = [self._server.answers[worker] for worker in asked]
         return self._answers
 
@@ -109,19 +111,37 @@ class Ray:
         totals = [self._server.totals[worker] for worker in workers]
         return [(total.total, total.rows) for total in totals]
 
+    def count_round(self) -> None:
+        """Count the messages of a round as they would be sent."""
+        self._traffic.count(self._server.state)
+
+    def submit(self, trial: Trial) -> None:
+        if self._values is None:
+            limits = Limits(self.timeout, self.evaluation_timeout, self.attempts)
+            self._values = Values(self._job, self._started, self.slots, limits, self._replace)
+        self._values.submit(trial)
+
+    def completed(self) -> list[tuple[Trial, Outcome]]:
+        return [] if self._values is None else self._values.completed()
+
     def traffic(self) -> tuple[int, int]:
         before = self._counted
         self._counted = self._server.bytes_up, self._server.bytes_down
-        return self._counted[0] - before[0], self._counted[1] - before[1]
+        up, down = self._traffic.take()
+        return self._counted[0] - before[0] + up, self._counted[1] - before[1] + down
 
     def close(self) -> None:
-        if ray.is_initialized():
-            for actor in filter(None, self._actors):
-                ray.kill(actor)
-        self._actors, self._packed, self._sent = [], [], SharedObjects()
+        if ray.is_initialized() and self._actors is not None:
+            self._actors.kill()
+        self._actors, self._sent = None, SharedObjects()
         if self._connected:
             ray.shutdown()
             self._connected = False
+
+    @property
+    def _started(self) -> Actors:
+        assert self._actors is not None
+        return self._actors
 
     # --- the cluster -------------------------------------------------------------------------
 
@@ -140,19 +160,6 @@ class Ray:
             refs = [*code_refs, *map(store, arrays)]
             packed.append((self._run, part, code, shards, len(code_refs), *refs))
         return packed
-
-    def _spawn(self, group: int) -> None:
-        """A new actor for the group, on its node while that lives.
-
-        It needs a free CPU only to start, Ray's default, so the rest of a cluster can host all
-        groups. Calls to an actor that cannot be reached wait until it can, or is known to be
-        lost.
-        """
-        node = NodeAffinitySchedulingStrategy(self._nodes[group], soft=True)
-        actor = ray.remote(Group).options(scheduling_strategy=node, max_task_retries=-1)
-        actor = actor.remote()
-        self._actors[group] = actor
-        self._loading[group] = actor.load.remote(*self._packed[group])
 
     # --- a round -----------------------------------------------------------------------------
 
@@ -174,7 +181,7 @@ class Ray:
     def _by_group(self, workers: Iterable[int]) -> dict[int, list[int]]:
         groups: dict[int, list[int]] = {}
         for worker in workers:
-            groups.setdefault(worker % len(self._actors), []).append(worker)
+            groups.setdefault(worker % len(self._members), []).append(worker)
         return groups
 
     def _ask(self, verb: str, groups: dict[int, list[int]]) -> None:
@@ -190,7 +197,7 @@ class Ray:
                 self._server.receive(group, messages.checked(reply))
 
     def _call(self, verb: str, group: int, workers: list[int]) -> Any:
-        actor, message = self._actors[group], self._message(group)
+        actor, message = self._started[group], self._message(group)
         if verb == "work":  # the actor knows which workers are asked
             return actor.work.remote(message, *self._limit)
         return actor.totals.remote(message, workers)
@@ -215,12 +222,12 @@ class Ray:
         """Wait for the actors of these groups that are still starting."""
         for group in groups:
             failures = 0
-            while group in self._loading:
-                end = time.monotonic() + _START_LIMIT
-                reply = self._reply(group, self._loading[group], end)
+            while group in self._started.loading:
+                end = time.monotonic() + START_LIMIT
+                reply = self._reply(group, self._started.loading[group], end)
                 if reply is not None:
                     messages.checked(reply)
-                    del self._loading[group]
+                    del self._started.loading[group]
                     break
                 failures += 1
                 if failures == self.attempts:
@@ -239,20 +246,26 @@ class Ray:
             self._replace(group, f"died ({type(error).__name__})")
         return None
 
-    def _replace(self, group: int, reason: str) -> None:
+    def _replace(self, actor: int, reason: str) -> None:
         """Replace an actor that is lost or hangs; its work is done again."""
+        group = self._started.hosted[actor]
         members = self._members[group]
-        names = ", ".join([*map(str, members[:5]), *["..."][: len(members) > 5]])
-        warn(
-            f"the actor of worker{'s' * (len(members) > 1)} {names} {reason}; it was replaced and "
-            "what it was doing is done again",
-            RuntimeWarning,
-            stacklevel=2,
-        )
         self._reason = reason
-        ray.kill(self._actors[group])
-        self._spawn(group)
-        self._server.admit(group, members)  # whatever it knew is gone
+        if reason:
+            _warn_of(members, reason)
+        self._started.replace(actor)
+        if actor == group:
+            self._server.admit(group, members)  # whatever it knew is gone
+
+
+def _warn_of(members: Sequence[int], reason: str) -> None:
+    names = ", ".join([*map(str, members[:5]), *["..."][: len(members) > 5]])
+    warn(
+        f"the actor of worker{'s' * (len(members) > 1)} {names} {reason}; it was replaced and "
+        "what it was doing is done again",
+        RuntimeWarning,
+        stacklevel=2,
+    )
 
 
 def _separated(value: Any) -> tuple[bytes, list[Array]]:

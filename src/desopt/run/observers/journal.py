@@ -27,7 +27,7 @@ class JournalWriter:
     def __init__(self, path: Path, job: Job, snapshot_every: int) -> None:
         self._path, self._job, self._every = path, job, snapshot_every
         # Digests of the user's code, before it runs: it may change its closures.
-        self._code = user_code_of(job.objective, job.algorithm, job.shards)
+        self.code = user_code_of(job.objective, job.algorithm, job.shards)
         self._log: journals.Journal | None = None
 
     def __enter__(self) -> JournalWriter:
@@ -41,14 +41,14 @@ class JournalWriter:
         """The rounds in the journal, if it exists; refused if it is another run's."""
         if not self._path.exists():
             return None
-        mine = headers.header_of(self._job, x0, math.nan, self._code)
+        mine = headers.header_of(self._job, x0, math.nan, self.code)
 
         def check(header: dict[str, Any]) -> None:
             headers.check_versions(self._path, header)
             headers.check_config(self._path, header, mine["config"])
 
         self._log, contents = journals.Journal.reopen(self._path, check)
-        headers.warn_of_other_code(self._path, contents.header, self._code, 5)
+        headers.warn_of_other_code(self._path, contents.header, self.code, 5)
         return self._record(contents)
 
     def _record(self, contents: journals.Contents) -> Record:
@@ -68,7 +68,7 @@ class JournalWriter:
 
     def round(self, row: Row, state: Any, answers: Sequence[Answer]) -> None:
         if self._log is None:
-            header = headers.header_of(self._job, self._first.x, self._initial, self._code)
+            header = headers.header_of(self._job, self._first.x, self._initial, self.code)
             self._log = journals.Journal.create(self._path, header, self._first)
         self._log.append(row, answers)
         if self._every and state.round % self._every == 0:

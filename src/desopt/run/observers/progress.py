@@ -73,13 +73,17 @@ class ProgressBar:
 
         Cheap enough for every single value: the display changes at most ten times a second.
         """
-        self._evaluations, self._failed = evaluations, failed
+        # some are ahead, beyond what the budget counts
+        most = self._max_evaluations
+        self._evaluations = evaluations if most is None else min(evaluations, most)
+        self._failed = failed
         self._improve(best)
         if time.monotonic() >= self._next:
             self._show()
 
     def round(self, row: Row, state: Any, answers: Sequence[Answer]) -> None:
-        self._round, self._evaluations = row["round"], row["evaluations"]
+        self._round = row["round"]
+        self._evaluations = max(self._evaluations, row["evaluations"])
         self._failed = max(self._failed, row["nans"])
         if not math.isnan(row["loss"]):
             self._loss = row["loss"]
