@@ -122,7 +122,7 @@ def test_linear_models_in_own_units(method: str, tmp_path: Path) -> None:
     assert method == "es-csa" or np.any(x[0] == 0.25)
     config = journal.read(tmp_path / "serial").header["config"]
     assert config["method"]["box"] == {"n": 301, "lower": 0.25, "upper": 0.5}
-    assert "space" not in config
+    assert "space" not in config["objective"]
 
     bounds = [(0.0, 0.0) if j % 2 else (None, 1.0) for j in range(301)]
     fixed = desopt.minimize(

@@ -109,11 +109,17 @@ def mean_cost(x, batch):
 
 def test_a_function_of_ones_own(file: Path, tmp_path: Path) -> None:
     (tmp_path / "simulator.py").write_text(OWN)
-    arguments = ("--workers", 2, "--iterations", 30, "--batch-size", 20, "--rounds", 6)
+    arguments = (
+        "--method", "des-mr", "--workers", 2, "--iterations", 30, "--batch-size", 20,
+        "--rounds", 6,
+    )  # fmt: skip
     own = ("--python", "simulator:cost", "--n", 4, *arguments, "--engine", "processes")
-    done = call(*own, "--jobs", 2, "--out", "d", cwd=tmp_path)
+    done = call(*own, "--jobs", 2, "--log-values", "--out", "d", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     summary = json.loads((tmp_path / "d" / "result.json").read_text())
+    lines = (tmp_path / "d" / "evaluations.csv").read_text().splitlines()
+    assert lines[0].endswith(",x0,x1,x2,x3")
+    assert len(lines) > summary["evaluations"]
     assert summary["initial_loss"] == 4.0
     assert summary["loss"] < 1.0
     with_data = ("--python", "simulator:mean_cost", "--n", 6, "--data", file, *arguments)

@@ -64,6 +64,16 @@ def test_the_command_line_has_the_declared_settings_and_defaults() -> None:
         assert found[name].opts == [f"--{name.replace('_', '-')}"]
 
 
+def test_asking_has_the_settings_of_the_optimizer() -> None:
+    found = {param.name for param in command("ask").params}
+    own = {"folder", "n", "x0", "variables", "count", "ahead", "json", "csv", "debug"}
+    assert found == options_of("ask").keys() | own
+    taken = options_of("minimize").keys() - set(options.CALLED)
+    assert options_of("ask").keys() - {"plugin"} <= taken
+    left = {name for name in taken if options_of("minimize")[name].kind is not None}
+    assert left - options_of("ask").keys() == {"batch_size", "ahead"}
+
+
 def test_a_case_of_a_study_has_the_declared_defaults() -> None:
     declared = options_of("study")
     assert declared.keys() <= {field.name for field in fields(Case)}

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from desopt._version import __version__
-from desopt.cli import bench, data, demo, options, replay, report, run, suite
+from desopt.cli import ask, bench, data, demo, options, replay, report, run, suite, tell
 from desopt.cli.options import Debug
 
 # Click's UsageError. Newer versions of typer carry a click of their own under a private
@@ -25,6 +25,7 @@ EXAMPLES = """\b
 Examples:
   desopt demo                             compare the methods on a real data set
   desopt run --data ijcnn1 --rounds 40    train on a data set; stop and --resume at will
+  desopt ask lab --x0 20,1,0.5            points to measure yourself; desopt tell lab ID VALUE
   desopt suite paper                      the paper's experiments in a quarter of an hour
   desopt report desopt-paper-small        their figures and verdicts
   desopt data list                        the data sets known by name, and where they are
@@ -72,10 +73,14 @@ def root(
         plugins.load()
 
 
-for command in (run, demo, suite, report, replay, bench):
+for command in (run, ask, tell, demo, suite, report, replay, bench):
     name = command.__name__.rpartition(".")[2]
-    grouped = options.GroupedCommand if command is run else None
-    app.command(epilog=command.EXAMPLES, cls=grouped)(getattr(command, name))
+    grouped = options.GroupedCommand if command in (run, ask) else None
+    # a negative value is no option
+    context = {"ignore_unknown_options": True} if command is tell else None
+    app.command(epilog=command.EXAMPLES, cls=grouped, context_settings=context)(
+        getattr(command, name)
+    )
 app.add_typer(data.app, name="data")
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from inspect import Parameter
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand
+
+if TYPE_CHECKING:
+    from desopt.run.options import Option
 
 #: Whether an error shows its traceback.
 debug = False
@@ -69,3 +73,22 @@ def _add_choices(param: Any) -> None:
     if option is not None and option.choices is not None:
         *most, last = option.choices()
         param.help = f"{option.help.rstrip('.')}: {', '.join(most)} or {last}."
+
+
+def parameter(name: str, default: Any, kind: Any, **info: Any) -> Parameter:
+    annotation = Annotated[kind, typer.Option(f"--{name.replace('_', '-')}", **info)]
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def declared(option: Option) -> Parameter:
+    choices = option.choices
+    return parameter(
+        option.name, option.default_at("run"), option.kind, help=option.help,
+        metavar=option.metavar, rich_help_panel=option.group,
+        autocompletion=None if choices is None else lambda: list(choices()),
+    )  # fmt: skip
+
+
+def was_given(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name not in ("DEFAULT", "DEFAULT_MAP")

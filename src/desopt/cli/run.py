@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 from inspect import Parameter, Signature
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
+from desopt.cli import options
 from desopt.cli.options import Debug
-from desopt.run.options import Option, options_of
+from desopt.run.options import options_of
 
 EXAMPLES = """\b
 Examples:
@@ -32,7 +33,7 @@ def run(context: typer.Context, out: Path, resume: bool, **settings: Any) -> Non
 
     asked = {name: settings[name] for name in options_of("run")}
     if resume:
-        given = {name: value for name, value in asked.items() if _was_given(context, name)}
+        given = {name: value for name, value in asked.items() if options.was_given(context, name)}
         chosen = folder.resume(out, given)
     else:
         chosen = folder.begin(out, asked)
@@ -44,34 +45,21 @@ def run(context: typer.Context, out: Path, resume: bool, **settings: Any) -> Non
         typer.echo(f"desopt: {reached}; go on with: desopt run --resume --out {out}", err=True)
         sys.exit(130)
     run_curve(out)
-    for name, text in _lines(summary):
+    for name, text in lines(summary):
         typer.echo(f"{name:<14}{text}")
     typer.echo(f"{'folder':<14}{out}")
 
 
-def _parameter(name: str, default: Any, kind: Any, **info: Any) -> Parameter:
-    annotation = Annotated[kind, typer.Option(f"--{name.replace('_', '-')}", **info)]
-    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-
-
-def _declared(option: Option) -> Parameter:
-    choices = option.choices
-    return _parameter(
-        option.name, option.default_at("run"), option.kind, help=option.help,
-        metavar=option.metavar, rich_help_panel=option.group,
-        autocompletion=None if choices is None else lambda: list(choices()),
-    )  # fmt: skip
-
-
 def _signature() -> Signature:
     """The signature from which typer makes the command's options."""
+    new = options.parameter
     return Signature([
         Parameter("context", Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context),
-        *map(_declared, options_of("run").values()),
-        _parameter("out", Path("desopt-run"), Path, help="Folder of the run.", metavar="DIR",
-                   file_okay=False, rich_help_panel="Folder"),
-        _parameter("resume", False, bool, help="Continue the run in --out with its settings.",
-                   rich_help_panel="Folder"),
+        *map(options.declared, options_of("run").values()),
+        new("out", Path("desopt-run"), Path, help="Folder of the run.", metavar="DIR",
+            file_okay=False, rich_help_panel="Folder"),
+        new("resume", False, bool, help="Continue the run in --out with its settings.",
+            rich_help_panel="Folder"),
         Parameter("debug", Parameter.KEYWORD_ONLY, default=False, annotation=Debug),
     ])  # fmt: skip
 
@@ -79,12 +67,7 @@ def _signature() -> Signature:
 run.__signature__ = _signature()  # type: ignore[attr-defined]
 
 
-def _was_given(context: typer.Context, name: str) -> bool:
-    source = context.get_parameter_source(name)
-    return source is not None and source.name not in ("DEFAULT", "DEFAULT_MAP")
-
-
-def _lines(summary: dict[str, Any]) -> list[tuple[str, str]]:
+def lines(summary: dict[str, Any]) -> list[tuple[str, str]]:
     """The summary that a terminal shows, as (name, text)."""
     names = ("initial_loss", "loss", "train_error", "test_loss", "test_error")
     known = [name for name in names if summary.get(name) is not None]

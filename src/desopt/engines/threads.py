@@ -41,6 +41,7 @@ class Threads(InMemory):
         # Apart from the pool of rounds: while a value is computed, the calling thread only waits.
         self._values = ThreadPoolExecutor(self.jobs, "desopt-value")
         self._trials: dict[Future[Outcome], Trial] = {}
+        self._by_value = False  # whether there have been single values
 
     def round(self, task: Task) -> Iterator[Answer]:
         self.count_round()
@@ -51,6 +52,7 @@ class Threads(InMemory):
         return list(self._spread(partial(self._job.total, self._state.x), workers))
 
     def submit(self, trial: Trial) -> None:
+        self._by_value = True
         self._trials[self._values.submit(outcome_of, self._job, trial)] = trial
 
     def completed(self) -> list[tuple[Trial, Outcome]]:
@@ -72,7 +74,12 @@ class Threads(InMemory):
         The calling thread works too, and hands out whatever is ready in between, so that answers
         are merged while others are still computed. Each other thread has one future for all its
         workers: waking the calling thread for every answer would take longer than a short search.
+
+        After single values, their threads go on: in other threads, ``setup`` would run again.
         """
+        if self._by_value:
+            yield from self._values.map(call, workers)
+            return
         results: dict[int, tuple[T, bool]] = {}  # by worker, and whether another thread computed it
         left = iter(workers)  # shared: next() on it is atomic under the GIL
         room = threading.Semaphore(_AHEAD * self._threads)  # bounds what waits in results

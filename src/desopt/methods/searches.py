@@ -8,8 +8,10 @@ TwoPoint        v + mu u_k and v - mu u_k       K' slopes g_k         fed-zo-*, 
 Population      x + sigma z_j                   lambda sums           es-csa, cma-es
 ==============  ==============================  ====================  ==========================
 
-In a box, points and moves are projected onto it. Where there are constraints, points are ordered
-by (violation, value); the value of one that violates them is not needed.
+In a box, points and moves are projected onto it, and members of a population mirrored at its
+bounds (projected, it would lose the spread that its adaptation needs). Where there are
+constraints, points are ordered by (violation, value); the value of one that violates them is not
+needed.
 
 They are driven by ``ask`` and ``tell`` (see ``contract.types.LocalSearch``). An objective with
 compiled code for the whole search hands the outcome to ``finish`` instead.
@@ -78,19 +80,24 @@ class Search:
     def ask(self, p: int = 1) -> Sequence[FloatArray]:
         if p < 1:
             raise ValueError(f"ask for at least one point, got {p}")
-        if len(self._asked) < p:
-            self._asked += self._propose(p)
-        return [view for _, view in self._asked[:p]]
+        asked = self._asked
+        if len(asked) < p:
+            asked += self._propose(p)
+        return [asked[0][1]] if p == 1 and asked else [view for _, view in asked[:p]]
 
     def tell(self, values: Sequence[float], violations: Sequence[float] = ()) -> None:
         count, asked = len(values), self._asked
         if count > len(asked):
             raise ValueError(f"{len(asked)} points were asked for, got {count} values")
         self._asked = asked[count:]
-        for i, value in enumerate(values[: self._decide(asked[:count], values, violations)]):
-            if not violations or not violations[i] > 0.0:  # else it was not evaluated
-                self.evaluations += 1
-                self.nans += not isfinite(value)
+        used = self._decide(asked[:count], values, violations)
+        if violations:  # points that violate constraints were not evaluated
+            values = [value for value, over in zip(values, violations, strict=True) if not over > 0]
+            used -= sum(over > 0.0 for over in violations[:used])
+        self.evaluations += used
+        for value in values[:used]:
+            if not isfinite(value):
+                self.nans += 1
 
     def _propose(self, p: int) -> list[Buffer]:
         """More points, up to p with those asked for before; none when there are no more."""
@@ -196,11 +203,12 @@ class OnePlusOne(Search):
     def _propose(self, p: int) -> list[Buffer]:
         if self._accepted is None:
             self._start()
-        k, first, asked = self._k, int(self._k < 0), len(self._asked)
+        k = self._k
         if self._undo is not None:  # v is the point under evaluation: nothing starts from it
             return []
         if p == 1 and 0 <= k < self._count:
             return [self._here(self._step(0))]
+        first, asked = int(k < 0), len(self._asked)
         trials = [self._v] if first and not asked else []
         begin, end = max(0, asked - first), min(p, self._count - k) - first
         trials += [self._there(self._step(j)) for j in range(begin, end)]
@@ -263,10 +271,11 @@ class OnePlusOne(Search):
 
     def _move(self, trial: Buffer, asked: list[Buffer]) -> None:
         """v = trial; the memory of the others is free, those not told included."""
+        if trial is self._v:  # then it was the only one
+            return
         others, self._asked = asked + self._asked, []
-        if trial is not self._v:
-            self._spare += [self._v, *(b for b in others if b is not trial and b is not self._v)]
-            self._v = trial
+        self._spare += [self._v, *(b for b in others if b is not trial and b is not self._v)]
+        self._v = trial
 
 
 class TwoPoint(Search):
@@ -426,7 +435,7 @@ class Population(Search):
         np.multiply(trial[0], self.sigma, out=trial[0])
         np.add(self.x, trial[0], out=trial[0])
         if self.box is not None:
-            self.box.project(trial[0])
+            self.box.reflect(trial[0])
         return trial
 
     def _decide(

@@ -14,11 +14,17 @@ WORKERS, ROUNDS = 10, 100
 
 
 def choose_method(settings: SimpleNamespace, data: Any) -> None:
-    """``method="auto"``: a population for a plain function, DES where workers have data."""
+    """``method="auto"``: a population for a plain function, DES where workers have data.
+
+    DES as well with settings that only DES has.
+    """
     settings.picked = ""
     if isinstance(settings.method, str) and settings.method == "auto":
-        settings.method = "es-csa" if data is None else "des-mr"
-        what = "a function without data" if data is None else "workers with data"
+        what, settings.method = "workers with data", "des-mr"
+        if settings.sampler is not None or settings.aggregate != "mean":
+            what = "sampler or aggregate are given"
+        elif data is None:
+            what, settings.method = "a function without data", "es-csa"
         settings.picked = f"method {settings.method}: {what}; "
 
 

@@ -1,14 +1,16 @@
 """``desopt run``: one run in its own folder, from which it can be resumed.
 
-=============  ==============================================================
-settings.json  all settings
-run.journal    the answers of all rounds, from which the run is resumed
-history.csv    one line per round
-x.npy          the final point
-best_x.npy     the evaluated point with the least loss
-result.json    losses, errors, cost, versions
-curve.png      loss against rounds (the command, with matplotlib)
-=============  ==============================================================
+==================  ==============================================================
+settings.json       all settings
+run.journal         the answers of all rounds, from which the run is resumed
+run.journal.values  every single value, where values are slow
+history.csv         one line per round
+evaluations.csv     one line per single value, where values are slow
+x.npy               the final point
+best_x.npy          the evaluated point with the least loss
+result.json         losses, errors, cost, versions
+curve.png           loss against rounds (the command, with matplotlib)
+==================  ==============================================================
 """
 
 from __future__ import annotations
@@ -78,17 +80,27 @@ def resume(folder: Path, given: Mapping[str, Any]) -> SimpleNamespace:
             f"{folder} holds no run to resume; start one with `desopt run --out {folder} ...`"
         )
     saved = json.loads(path.read_text(encoding="utf-8"))
-    known = options.options_of("run")
-    saved = {name: saved.get(name, option.default) for name, option in known.items()}
-    for name, value in given.items():
-        if known[name].identity and known[name].check(name, value) != saved[name]:
-            raise ValueError(
-                f"--{name.replace('_', '-')} was {saved[name]} when this run began, got {value}; "
-                "leave it out to resume, or start another run with another --out"
-            )
-    settings = settings_of({**saved, **given})
+    if saved.get("command", "run") != "run":
+        raise ValueError(f"{folder} holds a run by ask and tell; see `desopt ask {folder}`")
+    settings = settings_of(merged("run", saved, given))
     _write(folder, settings)
     return settings
+
+
+def merged(
+    door: options.Door, saved: Mapping[str, Any], given: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The settings of a run that began with those saved; contradictions are refused."""
+    known = options.options_of(door)
+    before = {name: saved.get(name, option.default) for name, option in known.items()}
+    now = {name: known[name].check(name, value) for name, value in given.items()}
+    for name, value in now.items():
+        if known[name].identity and json.loads(json.dumps(value)) != before[name]:
+            raise ValueError(
+                f"--{name.replace('_', '-')} was {before[name]} when this run began, got "
+                f"{given[name]}; leave it out to continue, or start another run in another folder"
+            )
+    return before | now
 
 
 def execute(
@@ -104,9 +116,9 @@ def execute(
             **search,
         )  # fmt: skip
     except Interrupted as stop:
-        _save(folder, problem, stop.result)
+        save(folder, stop.result, problem.judge)
         raise
-    return _save(folder, problem, result)
+    return save(folder, result, problem.judge)
 
 
 @dataclass(frozen=True)
@@ -174,8 +186,13 @@ def _imported(place: str) -> Callable[..., float]:
     return function
 
 
-def _save(folder: Path, problem: _Problem, result: Result) -> dict[str, Any]:
+def save(
+    folder: Path, result: Result, judge: Callable[[FloatArray], dict[str, float]]
+) -> dict[str, Any]:
+    """Write what was reached; returns ``result.json``."""
     result.history.to_csv(folder / "history.csv")
+    if result.evaluations:
+        result.evaluations.to_csv(folder / "evaluations.csv")
     np.save(folder / "x.npy", result.x)
     np.save(folder / "best_x.npy", result.best_x)
     last = result.history[-1] if result.history else {}
@@ -185,7 +202,7 @@ def _save(folder: Path, problem: _Problem, result: Result) -> dict[str, Any]:
         "initial_loss": result.initial_fun,
         "loss": result.fun,
         "best_loss": result.best_fun,
-        **problem.judge(result.x),
+        **judge(result.x),
         "nan_count": result.nan_count,
         **{
             k: last.get(k, 0)
@@ -196,7 +213,7 @@ def _save(folder: Path, problem: _Problem, result: Result) -> dict[str, Any]:
         "versions": versions(),
     }
     summary = {k: v if _is_json(v) else None for k, v in summary.items()}
-    _write_json(folder / "result.json", summary)
+    write_json(folder / "result.json", summary)
     return summary
 
 
@@ -206,10 +223,10 @@ def _is_json(value: Any) -> bool:
 
 
 def _write(folder: Path, settings: SimpleNamespace) -> None:
-    _write_json(folder / SETTINGS, vars(settings) | {"versions": versions()})
+    write_json(folder / SETTINGS, vars(settings) | {"versions": versions()})
 
 
-def _write_json(path: Path, values: dict[str, Any]) -> None:
+def write_json(path: Path, values: dict[str, Any]) -> None:
     """Atomic: a killed run leaves the old file."""
     new = path.with_suffix(".new")
     new.write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")

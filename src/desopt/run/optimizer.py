@@ -22,7 +22,7 @@ from desopt.contract.types import FloatArray
 from desopt.data import Batch, Shard
 from desopt.engines.trials import Key, Outcome, Trial, TrialRound
 from desopt.run import arguments, options
-from desopt.run.evaluations import Evaluation
+from desopt.run.evaluations import Evaluation, Evaluations
 from desopt.run.history import End, Status
 from desopt.run.loop import Rounds
 from desopt.run.minimize import job_of
@@ -33,12 +33,6 @@ from desopt.system.terminal import warn
 
 if TYPE_CHECKING:
     from desopt.run.result import Result
-
-#: Settings of ``minimize`` about a function that is called, which is not the case here.
-_NOT_HERE = (
-    "engine", "jobs", "round_timeout", "evaluation_timeout", "attempts", "setup", "regularization",
-    "eval_every", "patience", "max_seconds", "log_values", "vectorized",
-)  # fmt: skip
 
 _TAG = 4  # characters of the run's digest in an id
 
@@ -165,6 +159,16 @@ class Optimizer:
     def done(self) -> bool:
         """Whether the run has ended: all rounds, the budget or the target."""
         return self._round is None
+
+    @property
+    def rounds(self) -> tuple[int, int]:
+        """Rounds that have all their values, and those of the whole run."""
+        return self._rounds.state.round, self._settings.rounds
+
+    @property
+    def evaluations(self) -> Evaluations:
+        """The values told so far, also by other processes."""
+        return self._log.evaluations
 
     def result(self) -> Result:
         """What has been reached so far: ``x`` after the last whole round, and all values."""
@@ -299,9 +303,9 @@ def _warn_if_other(key: Key, known: Evaluation, outcome: Outcome) -> None:
 
 def _checked(settings: dict[str, Any]) -> SimpleNamespace:
     """The settings of a run without an engine."""
-    known = [name for name in options.options_of("minimize") if name not in _NOT_HERE]
+    known = [name for name in options.options_of("minimize") if name not in options.CALLED]
     for name in settings:
-        if name in _NOT_HERE:
+        if name in options.CALLED:
             raise TypeError(
                 f"Optimizer takes no {name}: it does not call a function; use desopt.minimize"
             )

@@ -21,7 +21,7 @@ from typing import Any, Literal, TypeAlias
 from desopt.contract import checks
 from desopt.contract.errors import check_name
 
-Door: TypeAlias = Literal["minimize", "run", "study", "federation"]
+Door: TypeAlias = Literal["minimize", "run", "ask", "study", "federation"]
 Check: TypeAlias = Callable[[str, Any], Any]
 Names: TypeAlias = Callable[[], Iterable[str]]
 
@@ -29,6 +29,12 @@ EVERYWHERE: tuple[Door, ...] = ("minimize", "run", "study", "federation")
 RUNS: tuple[Door, ...] = ("minimize", "run", "federation")
 LOCAL: tuple[Door, ...] = ("minimize", "run")
 PYTHON: tuple[Door, ...] = ("minimize", "federation")
+
+#: Settings about a function that is called: not for runs whose values are told.
+CALLED = (
+    "engine", "jobs", "round_timeout", "evaluation_timeout", "attempts", "setup", "regularization",
+    "eval_every", "patience", "max_seconds", "log_values", "vectorized",
+)  # fmt: skip
 
 
 def _anything(name: str, value: Any) -> Any:
@@ -201,9 +207,9 @@ OPTIONS: tuple[Option, ...] = (
     _problem("rows", None, int | None, "Use this many rows of the data.",
              check=_optional(partial(checks.whole, least=2))),
     _problem("test_share", 0.2, float, "Share of the rows held out for testing."),
-    _problem("plugin", None, list[str] | None,
-             "Module that registers methods, samplers or objectives; repeatable.",
-             metavar="MODULE", identity=False),
+    Option("plugin", None, list[str] | None,
+           "Module that registers methods, samplers or objectives; repeatable.", ("run", "ask"),
+           group="Problem", metavar="MODULE", identity=False),
     _problem("data_dir", None, str | None, "Folder of data files.", metavar="DIR", identity=False),
 
     Option("method", "auto", str, "Method; auto: es-csa without data, else des-mr.", EVERYWHERE,
@@ -286,7 +292,15 @@ OPTIONS: tuple[Option, ...] = (
 
 def options_of(door: Door) -> dict[str, Option]:
     """The settings that a door has, by name."""
-    return {option.name: option for option in OPTIONS if door in option.doors}
+    found = {option.name: option for option in OPTIONS if door in option.doors}
+    return found | (_asked() if door == "ask" else {})
+
+
+def _asked() -> dict[str, Option]:
+    """The settings of ``minimize`` on a command line that has neither a function nor data."""
+    others = (*CALLED, "batch_size", "ahead")
+    local = (option for option in OPTIONS if set(LOCAL) <= set(option.doors))
+    return {option.name: option for option in local if option.name not in others}
 
 
 def checked(door: Door, given: Mapping[str, Any]) -> SimpleNamespace:

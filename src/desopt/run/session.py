@@ -77,7 +77,9 @@ class Session:
         result = self.result(end, chosen, why, evaluation.count)
         if result.nan_count:
             text = f"fun returned NaN or infinity {result.nan_count} times"
-            warn(text, RuntimeWarning, stacklevel=4)
+            if result.evaluations:
+                text = f"{result.nan_count} values failed; result.evaluations says why"
+            warn(text, RuntimeWarning, stacklevel=3)
         return result
 
     def observers(self, evaluation: Evaluation) -> tuple[Stopping, list[Observer]]:
