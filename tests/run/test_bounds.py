@@ -169,6 +169,7 @@ def test_a_known_constrained_optimum(method: str, x0: list[float]) -> None:
     assert math.isnan(result.initial_fun), "x0 violates the second"
     evaluated = sum(1 for row in result.history.evaluated())
     assert len(calls) == result.nfev + evaluated
+    assert result.success is not math.isnan(result.fun)
     assert result.nan_count == 0
 
 
@@ -194,6 +195,8 @@ def test_nothing_is_allowed(tmp_path: Path) -> None:
         assert result.nfev == 0
         assert math.isnan(result.fun)
         assert result.x @ result.x < 0.5, "but it is less violated"
+        assert not result.success
+        assert "; x violates the constraints by 1" in result.message
         assert desopt.replay(tmp_path / method).tobytes() == result.x.tobytes()
 
 
