@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 import desopt
 from desopt.run.values import SUFFIX
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*values failed")
+pytestmark = pytest.mark.filterwarnings("ignore:.*(values failed|returned NaN)")
 Floats = NDArray[np.float64]
 N = 4
 SMALL: dict[str, Any] = {
