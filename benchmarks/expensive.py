@@ -41,7 +41,10 @@ RESULTS = HERE.parent / "results" / "expensive" / "results.csv"
 #: Starts of each solver for n; fewer where one takes minutes.
 STARTS = 10
 STARTS_AT = {1000: 3}
-FEWER = {("cmaes", 1000): 1, ("pycma", 1000): 1, ("ngopt", 100): 3, ("ngopt", 1000): 1}
+FEWER = {
+    ("cmaes", 1000): 1, ("pycma", 1000): 1, ("ngopt", 1000): 1, ("ngopt", 100): 3,
+    ("oneplusone", 100): 3,
+}  # fmt: skip
 SIZES = (6, 20, 100, 1000)
 #: The standard deviation of the noise: NOISE (1 + f - f*).
 NOISE = 0.01
@@ -363,11 +366,21 @@ def compute(path: Path, wanted: list[Case], jobs: int) -> None:
 # --- tables ------------------------------------------------------------------------------------
 
 
+def short(value: float) -> str:
+    """Two or three digits."""
+    if value < 1000:
+        return f"{value:.3g}"
+    if value < 1e6:
+        digits = 1 - math.floor(math.log10(value))
+        return f"{round(value, digits):,.0f}"
+    return f"{value:.1e}".replace("e+0", "e")
+
+
 def cell(values: list[float]) -> str:
     """Median, quartiles, and the number of starts where it is not the usual one."""
     low, median, high = np.percentile(values, [25, 50, 75])
-    few = "" if len(values) == STARTS else f", {len(values)} start{'s' * (len(values) > 1)}"
-    return f"{median:.3g} ({low:.2g} to {high:.2g}{few})"
+    few = "" if len(values) == STARTS else f"; {len(values)} start{'s' * (len(values) > 1)}"
+    return f"{short(median)} ({short(low)} to {short(high)}{few})"
 
 
 def table(outcomes: list[Outcome], problem: str) -> Iterator[str]:

@@ -92,6 +92,20 @@ def test_projection_keeps_the_sign_of_zeros() -> None:
         assert np.signbit(z).tolist() == [True, False, True]
 
 
+def test_reflection() -> None:
+    """At two bounds as often as needed, at one once; inside, and between equal bounds, not."""
+    lower = np.array([0.0, 0.0, 0.0, 0.0, -np.inf, -np.inf, 2.0, 0.0, 0.0])
+    upper = np.array([1.0, 1.0, 1.0, np.inf, 1.0, np.inf, 2.0, 1.0, 1.0])
+    box, z = Box(lower, upper), np.array([-0.25, 1.25, 2.75, -3.0, 4.0, 9.0, 5.0, -5.25, 0.7])
+    box.reflect(z)
+    assert z.tolist() == [0.25, 0.75, 0.75, 3.0, -2.0, 9.0, 2.0, 0.75, 0.7]
+    random = np.random.default_rng(3)
+    for scale in (1.0, 1e3, 1e200, np.inf):
+        z = scale * random.standard_normal(9)
+        box.reflect(z)
+        assert ((z >= lower) & (z <= upper)).all()
+
+
 def test_projection_of_some_coordinates() -> None:
     box, z = Box(np.zeros(4), np.ones(4)), np.array([-1.0, 2.0, -3.0, 0.5])
     box.project_at(z, np.array([1, 1, 3]))

@@ -48,6 +48,14 @@ class Settings(NamedTuple):
         """The nearest point within the bounds."""
         return np.clip(x, self.lower, self.upper)
 
+    def mirrored(self, x: Vector) -> Vector:
+        """The point within two bounds that a walk ends at if it turns round at them."""
+        if not np.all(np.isfinite(self.lower)):
+            return x
+        width = np.asarray(self.upper) - self.lower
+        folded = self.lower + width - np.abs(width - np.mod(x - self.lower, 2 * width))
+        return np.where(self.inside(x) == x, x, folded)
+
     def spent(self, t: int, full: int) -> int:
         """The iterations of round t."""
         return full if self.last is None or t < self.T - 1 else self.last
@@ -293,8 +301,8 @@ def es_csa(loss: Loss, shards: Sequence[Shard], x0: Vector, run: Settings) -> tu
     for t in range(run.T):
         count = run.spent(t, size)
         z = [normals(Stream(run.seed, t, SERVER, j, Purpose.NORMAL), n) for j in range(count)]
-        z = [(run.inside(x + sigma * u) - x) / sigma for u in z]
-        values = [sum(X.shape[0] * loss(x + sigma * u, X, y) for X, y in shards) for u in z]
+        points = [run.mirrored(x + sigma * u) for u in z]
+        values = [sum(X.shape[0] * loss(point, X, y) for X, y in shards) for point in points]
         best = [j for j in np.argsort(values, kind="stable") if math.isfinite(values[j])][:mu]
         if not best:
             continue
@@ -351,10 +359,7 @@ def cma_es(loss: Loss, shards: Sequence[Shard], x0: Vector, run: Settings) -> tu
         A = np.linalg.cholesky(C) if n <= 256 else np.float64(1.0)
         z = [normals(Stream(run.seed, t, SERVER, j, Purpose.NORMAL), n) for j in range(size)]
         y = [np.dot(A, u) for u in z]
-        if np.any(np.isfinite(run.lower)):
-            y = [(run.inside(x + sigma * D * v) - x) / (sigma * D) for v in y]
-            z = [np.linalg.solve(A, v) if A.size > 1 else v for v in y]
-        points = [x + sigma * D * v for v in y[: run.spent(t, size)]]
+        points = [run.mirrored(x + sigma * D * v) for v in y[: run.spent(t, size)]]
         values = [sum(X.shape[0] * loss(p, X, b) for X, b in shards) for p in points]
         best = [j for j in np.argsort(values, kind="stable") if math.isfinite(values[j])]
         if not best:

@@ -11,6 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 import desopt
+from desopt.contract.space import Box
 from desopt.contract.types import Answer, FloatArray, Task
 from desopt.data import as_shards
 from desopt.engines import Job
@@ -145,6 +146,20 @@ def test_same_bits_as_serial_over_a_bad_network(method: str, seed: int) -> None:
     assert network.server.refused[Reason.DUPLICATE] > 0
     assert network.server.refused[Reason.LATE] > 0
     assert network.server.refused[Reason.CHECKSUM] > 0
+
+
+@pytest.mark.parametrize("method", ["des-mr", "es-csa", "fed-zo-gd", "feedsign"])
+def test_the_box_goes_with_the_description(method: str) -> None:
+    """Replicas rebuild the method from it, and project as the server does."""
+    job, lower = make_job(method), np.full(N, -0.01)
+    job.algorithm = replace(job.algorithm, box=Box(lower, np.full(N, 0.02)))  # type: ignore[type-var]
+    network = lossy(job, 0)
+    for _ in range(ROUNDS):
+        network.round()
+    expected = serial(method, bounds=(-0.01, 0.02), scale="own").x
+    assert network.server.state.x.tobytes() == expected.tobytes()
+    assert np.all((expected >= lower) & (expected <= 0.02))
+    assert np.any(expected != serial(method).x)
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -484,7 +484,16 @@ DESCRIPTIONS: dict[str, Any] = {
     "participation": {"participation": 1.5},
     "nobody asked": {"participation": 0},
     "asked is text": {"participation": "all"},
-}
+    **{
+        f"box {box}": {"method": DES(iterations=12).settings() | {"box": box}}
+        for box in (
+            3, None, {}, {"n": 3, "lower": 0, "upper": 1}, {"n": 2, "lower": 0},
+            {"n": 2, "lower": [0, 0, 0], "upper": 1}, {"n": 2, "lower": [0, True], "upper": 1},
+            {"n": 2, "lower": "0", "upper": 1}, {"n": 2, "lower": [[0], 1], "upper": 1},
+        )
+    },
+    "constrained": {"method": DES(iterations=12).settings() | {"constrained": 1}},
+}  # fmt: skip
 SMALL = Limits(n=100, workers=50, iterations=50, batch_size=50, draws=400, population=50)
 LARGE: dict[str, Any] = {
     "n": {"n": 101},

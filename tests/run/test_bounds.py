@@ -122,7 +122,7 @@ def test_linear_models_in_own_units(method: str, tmp_path: Path) -> None:
     assert method == "es-csa" or np.any(x[0] == 0.25)
     config = journal.read(tmp_path / "serial").header["config"]
     assert config["method"]["box"] == {"n": 301, "lower": 0.25, "upper": 0.5}
-    assert "space" not in config
+    assert "space" not in config["objective"]
 
     bounds = [(0.0, 0.0) if j % 2 else (None, 1.0) for j in range(301)]
     fixed = desopt.minimize(
@@ -169,6 +169,7 @@ def test_a_known_constrained_optimum(method: str, x0: list[float]) -> None:
     assert math.isnan(result.initial_fun), "x0 violates the second"
     evaluated = sum(1 for row in result.history.evaluated())
     assert len(calls) == result.nfev + evaluated
+    assert result.success is not math.isnan(result.fun)
     assert result.nan_count == 0
 
 
@@ -194,6 +195,8 @@ def test_nothing_is_allowed(tmp_path: Path) -> None:
         assert result.nfev == 0
         assert math.isnan(result.fun)
         assert result.x @ result.x < 0.5, "but it is less violated"
+        assert not result.success
+        assert "; x violates the constraints by 1" in result.message
         assert desopt.replay(tmp_path / method).tobytes() == result.x.tobytes()
 
 

@@ -58,6 +58,22 @@ class Box:
             Box(self.lower[index], self.upper[index]).project(at)
             z[index] = at
 
+    def reflect(self, z: FloatArray) -> None:
+        """z folded into the box, in place: mirrored at the bounds that it has crossed."""
+        out = np.flatnonzero((z < self.lower) | (z > self.upper))
+        if out.size == 0:
+            return
+        y, low, high = z[out], self.lower[out], self.upper[out]
+        with np.errstate(all="ignore"):
+            width = high - low
+            once = np.where(y < low, low + (low - y), high - (y - high))  # the only bound
+            t = (y - low) - 2.0 * width * np.floor((y - low) / (2.0 * width))
+            folded = np.where(
+                np.isfinite(width), low + np.where(t > width, 2.0 * width - t, t), once
+            )
+        z[out] = np.where(np.isfinite(folded), folded, y)  # where the width is 0, or z infinite
+        self.project_at(z, out)
+
     def arrays(self) -> tuple[FloatArray, FloatArray]:
         """As compiled code takes it."""
         return self.lower, self.upper

@@ -67,6 +67,11 @@ class ByValue:
         return self._inner.name
 
     @property
+    def slots(self) -> int:
+        """Values computed at the same time, at most."""
+        return self._inner.slots
+
+    @property
     def repeated(self) -> int:
         return self._inner.repeated
 

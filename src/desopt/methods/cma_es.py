@@ -21,8 +21,8 @@ beta                       damping of D: max(1, 2 sqrt(tr (A A^T)^-1 / n) - 1)
 
 A takes n (n + 1) / 2 numbers and O(n^3) operations per round. With more than ``correlations``
 variables it is left out, and the method is a sep-CMA-ES. A worker's answer is that of ``es_csa``:
-lambda sums, +inf where a member has no finite value; such a member has no weight. In a box, the
-steps of all updates are those to the projected members.
+lambda sums, +inf where a member has no finite value; such a member has no weight. In a box,
+members are mirrored at its bounds, z_j stays as it was drawn, and x is projected.
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from desopt.contract.payload import Cost, Layout
-from desopt.contract.space import Box
 from desopt.contract.streams import SERVER, normals
 from desopt.contract.types import Answer, FloatArray, IndexArray, Task
 from desopt.kernels import factor as kernels
@@ -233,8 +232,6 @@ class _Generation:
         self.z = np.empty(n)
         for i, member in enumerate(self.members):
             z = normals(self.stream.at(member), n, out=self.z)
-            if self.method.box is not None:
-                self._project(z, self.method.box)
             length = n / max(sum_of_squares(z), 1e-300) if full[i] < 0.0 else 1.0
             if full[i] > 0.0:
                 self.mean += full[i] * z
@@ -242,18 +239,6 @@ class _Generation:
             if keeps:
                 kernels.multiply(self.state.factor, z)
                 self.vectors[:, i], self.weights[i] = z, full[i] * length
-
-    def _project(self, z: FloatArray, box: Box) -> None:
-        """z of the member as it was evaluated, in place."""
-        state, step = self.state, z.copy()
-        _shape(state.factor, state.scale, step)
-        point = state.x + state.sigma * step
-        inside = point.copy()
-        box.project(inside)
-        if (inside != point).any():
-            z[:] = (inside - state.x) / (state.sigma * state.scale)
-            if state.factor.size:
-                kernels.solve(state.factor, z)
 
     def _step_size(self) -> tuple[FloatArray, float, bool]:
         """p_s, sigma, and whether p_s is so long that the other paths wait."""

@@ -18,7 +18,8 @@ chi_n     length        sqrt(n) (1 - 1/(4n) + 1/(21 n^2)), about E||N(0, I)||
 ========  ============  =====================================================================
 
 A worker's answer is lambda sums, +inf where a member has no finite value: it ranks last, as does
-a member whose sums overflow. exp and log are the package's own: they decide bits of x.
+a member whose sums overflow. exp and log are the package's own: they decide bits of x. In a box,
+members are mirrored at its bounds, z_j stays as it was drawn, and x is projected.
 """
 
 from __future__ import annotations
@@ -30,10 +31,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from desopt.contract import streams
 from desopt.contract.payload import Cost, Layout
 from desopt.contract.streams import SERVER
-from desopt.contract.types import Answer, FloatArray, IndexArray, Task
+from desopt.contract.types import Answer, FloatArray, Task
 from desopt.kernels.portable import exp, log
 from desopt.kernels.steps import sum_of_squares, weighted_normals
 from desopt.methods.base import BaseAlgorithm, ProblemSize, directions, unmoved
@@ -93,8 +93,9 @@ class ESCSA(BaseAlgorithm):
         best = ranking(sums, self.population)[: weights.size]
         if best.size == 0:
             return unmoved(state)
-        # z_w = sum_i w_i z_(i); a member without a value is no step
-        z = self._mean_step(state, weights[: best.size], best)
+        z = np.empty(n)  # z_w = sum_i w_i z_(i); a member without a value is no step
+        stream = directions(self.seed, state.round, SERVER)
+        weighted_normals(z, weights[: best.size], best, *stream.key())
 
         mu_eff = 1.0 / sum_of_squares(weights)
         c = (mu_eff + 2.0) / (n + mu_eff + 5.0)
@@ -105,18 +106,6 @@ class ESCSA(BaseAlgorithm):
         with np.errstate(over="ignore"):
             x = self.kept(state.x + state.sigma * z, state.x)
         return CSAState(state.round + 1, x, sigma if sigma < math.inf else state.sigma, path)
-
-    def _mean_step(self, state: CSAState, weights: FloatArray, best: IndexArray) -> FloatArray:
-        """sum_i w_i z_(i), z_(i) as it was evaluated: projected onto the box."""
-        stream, z = directions(self.seed, state.round, SERVER), np.zeros_like(state.x)
-        if self.box is None:
-            weighted_normals(z, weights, best, *stream.key())
-            return z
-        for weight, member in zip(weights.tolist(), best.tolist(), strict=True):
-            point = state.x + state.sigma * streams.normals(stream.at(member), z.size)
-            self.box.project(point)
-            z += weight * ((point - state.x) / state.sigma)
-        return z
 
     @property
     def layout(self) -> Layout:

@@ -105,6 +105,9 @@ class Method:
         return self.sampler(l=settings["mixture"]) if takes_mixture else self.sampler()  # type: ignore[call-arg]
 
 
+#: What ``method="auto"`` stands for: where workers have data, and for a plain function.
+WITH_DATA, WITHOUT_DATA = "des-mr", "es-csa"
+
 #: The methods in the paper's order; ``desopt.register`` adds to them. The contract tests run over
 #: all of them.
 METHODS: dict[str, Method] = {

@@ -8,8 +8,10 @@ TwoPoint        v + mu u_k and v - mu u_k       K' slopes g_k         fed-zo-*, 
 Population      x + sigma z_j                   lambda sums           es-csa, cma-es
 ==============  ==============================  ====================  ==========================
 
-In a box, points and moves are projected onto it. Where there are constraints, points are ordered
-by (violation, value); the value of one that violates them is not needed.
+In a box, points and moves are projected onto it, and members of a population mirrored at its
+bounds (projected, it would lose the spread that its adaptation needs). Where there are
+constraints, points are ordered by (violation, value); the value of one that violates them is not
+needed.
 
 They are driven by ``ask`` and ``tell`` (see ``contract.types.LocalSearch``). An objective with
 compiled code for the whole search hands the outcome to ``finish`` instead.
@@ -433,7 +435,7 @@ class Population(Search):
         np.multiply(trial[0], self.sigma, out=trial[0])
         np.add(self.x, trial[0], out=trial[0])
         if self.box is not None:
-            self.box.project(trial[0])
+            self.box.reflect(trial[0])
         return trial
 
     def _decide(

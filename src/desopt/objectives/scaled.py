@@ -39,7 +39,7 @@ class ScaledObjective:
         return getattr(self.inner, "vectorized", False)
 
     def settings(self) -> dict[str, Any]:
-        return self.inner.settings()
+        return {**self.inner.settings(), "space": self.space.settings()}
 
     def prepare(self, shards: Sequence[Shard], *, some: bool = False) -> Sequence[Shard]:
         return self.inner.prepare(shards, some=some)

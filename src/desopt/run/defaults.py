@@ -9,6 +9,7 @@ from desopt.contract.participation import asked
 from desopt.contract.streams import MAX_ROUNDS
 from desopt.contract.types import Algorithm
 from desopt.methods import METHODS
+from desopt.methods.registry import WITH_DATA, WITHOUT_DATA
 
 WORKERS, ROUNDS = 10, 100
 
@@ -20,11 +21,11 @@ def choose_method(settings: SimpleNamespace, data: Any) -> None:
     """
     settings.picked = ""
     if isinstance(settings.method, str) and settings.method == "auto":
-        what, settings.method = "workers with data", "des-mr"
+        what, settings.method = "workers with data", WITH_DATA
         if settings.sampler is not None or settings.aggregate != "mean":
             what = "sampler or aggregate are given"
         elif data is None:
-            what, settings.method = "a function without data", "es-csa"
+            what, settings.method = "a function without data", WITHOUT_DATA
         settings.picked = f"method {settings.method}: {what}; "
 
 

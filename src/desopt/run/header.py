@@ -57,7 +57,6 @@ def header_of(job: Job, x0: FloatArray, initial: float, code: Mapping[str, str])
             "n": job.n,
             "data": fingerprint(job.shards),
             "x0": digest_of(x0),
-            **({} if job.space is None else {"space": job.space.settings()}),
         },
         "initial_fun": None if math.isnan(initial) else initial,  # JSON has no NaN
     }

@@ -212,7 +212,7 @@ OPTIONS: tuple[Option, ...] = (
            group="Problem", metavar="MODULE", identity=False),
     _problem("data_dir", None, str | None, "Folder of data files.", metavar="DIR", identity=False),
 
-    Option("method", "auto", str, "Method; auto: es-csa without data, else des-mr.", EVERYWHERE,
+    Option("method", "auto", str, "Method; auto: by the problem.", EVERYWHERE,
            group="Method", choices=_auto_and(method_names), defaults=_elsewhere("des-mr")),
     Option("workers", None, int | None,
            "M, the number of workers; default: 10, or one for a population without data.",

@@ -100,9 +100,9 @@ def replayed(
 
 def _of_user(x: FloatArray, config: Mapping[str, Any]) -> FloatArray:
     """x in the user's variables, where the run has searched others."""
-    if "space" not in config:
+    if "space" not in config["objective"]:
         return x
-    settings = config["space"]
+    settings = config["objective"]["space"]
     n, lists = settings["n"], [v for v in settings.values() if isinstance(v, list)]
     if n != x.size and [n] != [*{len(values) for values in lists}]:
         raise ValueError(f"a space of {n!r:.20} variables for {x.size} that are searched")

@@ -38,9 +38,8 @@ def restricted(
     if compiled and scale is None and constraints is None:
         space.check(start)
         return Restricted(objective, start, None, Box(space.lower, space.upper))
-    kept = None if bounds is None and scale is None else space
     wrapped = ScaledObjective(objective, space, constraints)
-    return Restricted(wrapped, space.encode(start), kept, space.box, constraints is not None)
+    return Restricted(wrapped, space.encode(start), space, space.box, constraints is not None)
 
 
 def _as_function(constraints: Any) -> Any:

@@ -97,11 +97,16 @@ class Session:
         method, picked = self.job.algorithm.name, getattr(self.settings, "picked", "")
         values = Evaluations() if getattr(engine, "quick", True) else self.log.evaluations
         used = self.record.history[-1]["evaluations"] if self.record.history else 0
-        return self.record.result(
+        result = self.record.result(
             end, engine.name, f"{picked}{why}", method=method, evaluations=values,
             nfev_ahead=max(0, values.searched - used),
             nfev_objective=objective if self.plain else 0,
         )  # fmt: skip
+        violation = self.job.violation(self.record.state.x)
+        if violation > 0.0:
+            result.success = False
+            result.message += f"; x violates the constraints by {violation:.3g}"
+        return result
 
     def _evaluation(self, engine: Engine) -> Evaluation:
         settings = self.settings
