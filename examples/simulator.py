@@ -75,8 +75,6 @@ def main() -> None:
     print(f"{len(values)} values, {values.failures} failed, engine {result.engine}")
     for reason in sorted({item.reason for item in values if item.failed}):
         print("  failed:", reason)
-    if values.best is not None:
-        print(f"least value   {values.best.value:.2f}, trial {values.best.id}")
 
 
 if __name__ == "__main__":
