@@ -22,7 +22,10 @@ from desopt.engines.trials import Key, Outcome
 from desopt.run import values
 from desopt.run.values import SUFFIX
 
-pytestmark = pytest.mark.filterwarnings("ignore:fun returned NaN")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:fun returned NaN"),
+    pytest.mark.filterwarnings(r"ignore:\d+ values failed"),
+]
 Floats = NDArray[np.float64]
 N = 4
 SMALL: dict[str, Any] = {
