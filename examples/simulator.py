@@ -1,15 +1,21 @@
-"""A slow, noisy simulator in plain Python that threads must not share.
+"""A slow simulator that crashes and hangs: bounds, a budget, time-outs, and no value lost.
 
-A shop sells six goods. x holds the stock levels to which it restocks every evening; demand is
-random. Surplus costs storage, shortage costs more. The cost is only known from simulations.
+A shop sells six goods. x holds the stock levels to which it restocks every evening. Surplus costs
+storage, shortage costs more; the cost is only known from simulations. The simulator keeps its state
+between steps, so two threads must not share one: each process makes its own, by ``setup``.
 """
+
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 import desopt
 
-GOODS, DAYS = 6, 10
+GOODS, DAYS = 6, 200
 FloatArray = NDArray[np.float64]
 
 
@@ -19,11 +25,18 @@ class Shop:
     def __init__(self) -> None:
         self.storage = np.linspace(0.5, 1.0, GOODS)
         self.missed = np.linspace(4.0, 9.0, GOODS)
+        random = np.random.default_rng(0)
+        self.future = random.gamma(2.0, 5.0, (DAYS, GOODS)) * np.linspace(0.5, 1.5, GOODS)
         self.stock = np.zeros(GOODS)
 
-    def run(self, levels: FloatArray, future: FloatArray) -> float:
+    def run(self, levels: FloatArray) -> float:
+        if levels.sum() > 200.0:
+            raise desopt.Failed("no room for so much stock")
+        if levels[0] > 40.0:
+            time.sleep(1000.0)  # a bug that nobody has found yet
+        time.sleep(0.01)  # it is slow
         cost = 0.0
-        for demand in future:
+        for demand in self.future:
             self.stock[:] = levels
             self.stock -= demand
             cost += float(self.storage @ np.maximum(self.stock, 0.0))
@@ -31,32 +44,37 @@ class Shop:
         return cost / DAYS
 
 
-def draw(rng: np.random.Generator, size: int) -> FloatArray:
-    """``size`` possible futures. There is no data set: the workers draw what they need."""
-    return rng.gamma(2.0, 5.0, (size, DAYS, GOODS)) * np.linspace(0.5, 1.5, GOODS)
-
-
-def cost(x: FloatArray, futures: FloatArray, shop: Shop) -> float:
+def cost(x: FloatArray, shop: Shop) -> float:
     """Mean cost per day; ``shop`` is what ``setup`` made in this process."""
-    return sum(shop.run(x, future) for future in futures) / len(futures)
+    return shop.run(x)
+
+
+def minimize(journal: Path, evaluations: int) -> Any:
+    return desopt.minimize(
+        cost,
+        np.full(GOODS, 30.0),
+        method="cma-es",  # its population is spread over the processes
+        bounds=(1.0, 60.0),  # for all six; the first steps are a share of this range
+        step_size=0.5,
+        max_evaluations=evaluations,
+        engine="processes",
+        setup=Shop,
+        evaluation_timeout=0.5,  # seconds; then the process is replaced and the value has failed
+        journal=journal,  # all values are kept beside it, also after kill -9
+    )
 
 
 def main() -> None:
-    result = desopt.minimize(
-        cost,
-        np.full(GOODS, 10.0),
-        draw,
-        engine="processes",
-        setup=Shop,  # called once in every worker process
-        workers=4,
-        rounds=12,
-        iterations=30,
-        batch_size=20,
-        step_size=3.0,
-    )
+    with tempfile.TemporaryDirectory() as folder:
+        journal = Path(folder) / "shop.journal"
+        minimize(journal, 40)
+        result = minimize(journal, 100)  # more: goes on after the first 40
+    values = result.evaluations
     print(f"cost per day  {result.initial_fun:.2f} -> {result.fun:.2f}")
     print("fill up to   ", np.round(result.x, 1))
-    print(f"{result.nfev:,} calls of cost, engine {result.engine}")
+    print(f"{len(values)} values, {values.failures} failed, engine {result.engine}")
+    for reason in sorted({item.reason for item in values if item.failed}):
+        print("  failed:", reason)
 
 
 if __name__ == "__main__":

@@ -40,15 +40,30 @@ def test_first_python_block_of_the_readme_runs(tmp_path: Path) -> None:
     assert re.search(r"\d", run(script, tmp_path))
 
 
+def test_python_of_expensive_functions_runs(tmp_path: Path) -> None:
+    """All blocks of the page, one after the other."""
+    pytest.importorskip("matplotlib")
+    text = (ROOT / "docs" / "expensive.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
+    script = tmp_path / "page.py"
+    script.write_text("\n\n".join(blocks), encoding="utf-8")
+    output = run(script, tmp_path)
+    assert "no value within 0.5 s" in output
+    assert (tmp_path / "run.png").exists()
+
+
 def test_resume_example_finds_the_same_bits(tmp_path: Path) -> None:
     output = run(ROOT / "examples" / "resume.py", tmp_path)
     assert "same bits as the uninterrupted run: True" in output
     assert "round 15 replayed exactly: True" in output
 
 
-def test_files_named_in_the_readme_exist() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize(
+    "page", ["README.md", "docs/README.md", "docs/guide.md", "docs/expensive.md"]
+)
+def test_files_named_in_pages_exist(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
     links = [link for link in re.findall(r"\]\(([^)#]+)", text) if "://" not in link]
     assert links
-    missing = [link for link in links if not (ROOT / link).exists()]
+    missing = [link for link in links if not ((ROOT / page).parent / link).exists()]
     assert not missing

@@ -4,6 +4,7 @@ import csv
 import json
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,9 +18,14 @@ import pytest
 from numpy.typing import NDArray
 
 import desopt
+from desopt.engines.trials import Key, Outcome
+from desopt.run import values
 from desopt.run.values import SUFFIX
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*(values failed|returned NaN)")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:fun returned NaN"),
+    pytest.mark.filterwarnings(r"ignore:\d+ values failed"),
+]
 Floats = NDArray[np.float64]
 N = 4
 SMALL: dict[str, Any] = {
@@ -160,3 +166,35 @@ def test_killed_runs_compute_nothing_again(method: str, engine: str, tmp_path: P
     assert child.communicate()[0].split()[:2] == [digest, nfev]
     # at most what was under way in two slots when the process was killed
     assert 0 <= len(lines()) - int(kept) <= 2 * kills
+
+
+# --- test vectors ----------------------------------------------------------------------------
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "journal.md"
+VALUES = (
+    (Key(3, 0, 17, 2), np.array([0.5, -1.0]), Outcome(0.125, 1, 2.5)),
+    (Key(3, 1, 4, 0), None, Outcome(math.nan, 1, 90.0, "no convergence")),
+)
+
+
+def vector(name: str) -> bytes:
+    found = re.search(rf"```{name}\n(.*?)```", DOCUMENT.read_text(encoding="utf-8"), re.DOTALL)
+    assert found is not None
+    return bytes.fromhex(found[1])
+
+
+def test_records_are_those_of_the_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("desopt.run.values.time.time", lambda: 1767225600.5)
+    monkeypatch.setattr("desopt.run.values.platform.python_version", lambda: "3.11.7")
+    with values.ValueLog(tmp_path / "v", lambda: "0123456789abcdef", always=True) as log:
+        for value in VALUES:
+            log.write(*value)
+    written = (tmp_path / "v").read_bytes()
+    assert written.hex(" ") == (values.MAGIC + vector("values")).hex(" ")
+    with values.ValueLog(tmp_path / "v", None) as log:
+        first, second = log.evaluations
+    assert (first.id, first.value, first.failed) == ("3.0.17.2", 0.125, False)
+    assert first.x is not None
+    assert first.x.tolist() == [0.5, -1.0]
+    assert (second.worker, second.x, second.reason) == (1, None, "no convergence")
+    assert (second.seconds, second.when) == (90.0, 1767225600.5)
