@@ -608,7 +608,7 @@ AUTO: list[tuple[str, Any, dict[str, Any], str, str]] = [
     ("compiled", "lr", {}, "threads", "compiled objective"),
     ("cheap", least_squares, {}, "serial", "too little for processes to pay"),
     ("slow", slow, {}, "processes", "2 processes save about"),
-    ("slow, one job", slow, {"jobs": 1}, "serial", "one core or one worker"),
+    ("slow, one job", slow, {"jobs": 1}, "serial", "one core"),
     ("time limit", least_squares, {"round_timeout": 60.0}, "processes", "round_timeout"),
 ]
 

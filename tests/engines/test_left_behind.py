@@ -437,7 +437,7 @@ def test_stopped_process_is_not_waited_for() -> None:
 
 def test_process_that_is_stopped_at_once_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before it has read its job, which is larger than any pipe."""
-    from desopt.engines.processes import engine as processes
+    from desopt.engines.processes import pool as processes
 
     original = watched.Watched.__init__
     stopped: list[int] = []

@@ -167,8 +167,7 @@ def test_round_timeout_ends_a_value_too(tmp_path: Path) -> None:
     assert outcome.failed == "its process gave no answer in time"
 
 
-@pytest.mark.filterwarnings("ignore:.* 1 times:RuntimeWarning")
-@pytest.mark.filterwarnings("ignore:1 values failed:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:(1 values failed|fun returned NaN):RuntimeWarning")
 def test_a_run_with_a_value_that_hangs() -> None:
     """After values that would be quick enough for whole rounds."""
     settings: dict[str, Any] = {

@@ -11,7 +11,7 @@ from desopt.contract.errors import Failed, ObjectiveError
 from desopt.contract.types import Answer, Batches, FloatArray, LocalFunction, LocalSearch, Task
 from desopt.engines.base import Job
 from desopt.engines.serial import InMemory
-from desopt.engines.trials import OBJECTIVE, Outcome, Trial
+from desopt.engines.trials import NO_NUMBER, OBJECTIVE, Outcome, Trial
 from desopt.objectives.vectorized import CALL_BYTES, MatrixObjective, lockstep
 from desopt.system.terminal import warn
 
@@ -171,7 +171,7 @@ def _locate(error: ObjectiveError, trials: Sequence[Trial]) -> None:
 def _outcome(trial: Trial, f: LocalFunction, value: float | Failed, seconds: float) -> Outcome:
     if isinstance(value, Failed):
         return Outcome(math.nan, 1, seconds, value.reason or "failed")
-    reason = "" if math.isfinite(value) else f"the value is {value}"
+    reason = "" if math.isfinite(value) else f"{NO_NUMBER} {value}"
     whole = f.rows if trial.key.number == OBJECTIVE else 1
     return Outcome(value * whole, f.rows, seconds, reason)
 

@@ -29,6 +29,9 @@ from desopt.engines.base import Job
 #: The number of a value of the full objective, on all data of a worker; not part of a search.
 OBJECTIVE = 2**32 - 1
 
+#: How the reason for a failure begins where fun has returned NaN or infinity.
+NO_NUMBER = "the value is"
+
 #: Points ahead that a name may refer to.
 _FARTHEST = 2**20
 
@@ -102,7 +105,7 @@ def outcome_of(job: Job, trial: Trial) -> Outcome:
         error.iteration = trial.iteration if trial.iteration >= 0 else None
         raise
     else:
-        reason = "" if math.isfinite(value) else f"the value is {value}"
+        reason = "" if math.isfinite(value) else f"{NO_NUMBER} {value}"
     return Outcome(value, rows, time.perf_counter() - began, reason)
 
 

@@ -87,6 +87,10 @@ class Evaluations(Sequence[Evaluation]):
     def __repr__(self) -> str:
         return f"Evaluations({len(self)} values, {self.failures} failed)"
 
+    @property
+    def failed(self) -> list[Evaluation]:
+        return [item for item in self._items if item.failed]
+
     def find(self, key: Key) -> Evaluation | None:
         return self._by_key.get(key)
 

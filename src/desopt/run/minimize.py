@@ -18,7 +18,7 @@ from desopt.objectives import as_objective
 from desopt.run import arguments, defaults, options
 from desopt.run.observers.callbacks import Callback
 from desopt.run.restrict import restricted, within
-from desopt.run.session import session
+from desopt.run.session import Session
 
 if TYPE_CHECKING:
     from desopt.run.result import Result
@@ -121,7 +121,7 @@ def minimize(
     """
     settings = options.checked("minimize", locals())
     job, start = job_of(fun, x0, data, settings)
-    with session(job, start, settings, plain=data is None) as run:
+    with Session(job, start, settings, plain=data is None) as run:
         return run.run(engine)
 
 

@@ -20,7 +20,7 @@ from desopt.contract import checks
 from desopt.contract.errors import check_name
 from desopt.contract.types import FloatArray
 from desopt.data import Batch, Shard
-from desopt.engines.trials import Key, Outcome, Trial, TrialRound
+from desopt.engines.trials import NO_NUMBER, Key, Outcome, Trial, TrialRound
 from desopt.run import arguments, options
 from desopt.run.evaluations import Evaluation, Evaluations
 from desopt.run.history import End, Status
@@ -287,7 +287,7 @@ def as_outcome(value: Any, failed: bool, reason: str, seconds: float) -> Outcome
         )
     number = float(number)
     if not math.isfinite(number):
-        return Outcome(number, 1, seconds, reason or f"the value is {number}")
+        return Outcome(number, 1, seconds, reason or f"{NO_NUMBER} {number}")
     return Outcome(number, 1, seconds)
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from desopt.contract.types import FloatArray
 from desopt.engines import Engine, Job
+from desopt.engines.trials import NO_NUMBER
 from desopt.kernels.jit import compilation_noticed
 from desopt.run import header as headers
 from desopt.run.choice import choose
@@ -56,6 +57,12 @@ class Session:
             self._warn_of_other_code(path)
             self._stack = self._stack.pop_all()
 
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def close(self) -> None:
         self._stack.close()
 
@@ -77,7 +84,7 @@ class Session:
         result = self.result(end, chosen, why, evaluation.count)
         if result.nan_count:
             text = f"fun returned NaN or infinity {result.nan_count} times"
-            if result.evaluations:
+            if any(not value.reason.startswith(NO_NUMBER) for value in result.evaluations.failed):
                 text = f"{result.nan_count} values failed; result.evaluations says why"
             warn(text, RuntimeWarning, stacklevel=3)
         return result
@@ -130,7 +137,7 @@ class Session:
     def _warn_of_other_code(self, path: Path | None) -> None:
         """Values of other code, where no journal has said so."""
         if path is not None and self.log.begun_with and not self.record.history:
-            headers.warn_of_other_code(path, self.log.begun_with, self.journals[0].code, 6)
+            headers.warn_of_other_code(path, self.log.begun_with, self.journals[0].code, 5)
 
     def _watch(self, values: Evaluations) -> None:
         """One more value: on the progress bar, and in the notice before a slow run."""
@@ -156,16 +163,6 @@ class Session:
             how = f"the same call with journal={str(journal_path)!r} goes on from there"
         done = self.record.state.round
         return End(Status.INTERRUPTED, f"interrupted after round {done}; {how}")
-
-
-@contextmanager
-def session(job: Job, x0: FloatArray, settings: SimpleNamespace, plain: bool) -> Iterator[Session]:
-    """A session that is closed at the end."""
-    opened = Session(job, x0, settings, plain)
-    try:
-        yield opened
-    finally:
-        opened.close()
 
 
 def _is_interrupt(error: Any) -> bool:

@@ -6,7 +6,7 @@ over, when this process ends, however it does, and when it has ended itself.
 
 from __future__ import annotations
 
-import marshal
+import json
 import math
 import os
 import select
@@ -82,7 +82,8 @@ class Launcher:
         """
         tails = _Tail(limits[0]), _Tail(limits[1])
         try:
-            request = marshal.dumps((program, [*arguments], {**environment}, folder))
+            # ASCII, with escapes for what a name or a variable has of no encoding
+            request = json.dumps([program, [*arguments], {**environment}, folder]).encode()
             self._send(request, [stdin, *(tail.writer for tail in tails)])
             for tail in tails:
                 tail.close_writer()

@@ -13,14 +13,13 @@ means: end everything. The other file descriptors are the command's.
 
 Started without COMMAND, it takes commands from CONTROL, one after the other: the start of a
 watcher takes longer than that of most programs. A request has a number, its length; then what
-``serve`` takes, marshalled; and the three standard files. The answer to a command that cannot be
+``serve`` takes, as JSON; and the three standard files. The answer to a command that cannot be
 started is one number, minus the system's error.
 
 It uses only the standard library, and little of it: there is one watcher per process.
 """
 
 import errno
-import marshal
 import os
 import select
 import signal
@@ -137,7 +136,8 @@ def _requested(parent: int, control: int, signals: int) -> bool:
 
 def _take(control: int) -> tuple[str, list[str], dict[str, str], str, list[int]] | None:
     """The arguments of ``_start_request``; None once our process has hung up."""
-    import socket  # here, as a watcher of one command need not wait for it
+    import json  # here, as a watcher of one command need not wait for them
+    import socket
 
     with suppress(OSError), socket.socket(fileno=os.dup(control)) as requests:
         head, fds, _, _ = socket.recv_fds(requests, NUMBER.size, 3)
@@ -147,7 +147,7 @@ def _take(control: int) -> tuple[str, list[str], dict[str, str], str, list[int]]
             if len(body) == size:
                 for fd in fds:
                     os.set_inheritable(fd, False)
-                program, arguments, environment, folder = marshal.loads(body)
+                program, arguments, environment, folder = json.loads(body)
                 return program, arguments, environment, folder, fds
     return None
 
