@@ -125,9 +125,14 @@ def test_real_processes_and_a_kill(tmp_path: Path) -> None:
         time.sleep(0.001)
     child.kill()
     child.wait()
+    both = [  # at the same time: one waits for the other
+        subprocess.Popen([*COMMAND, "tell", "lab", id, "1"], cwd=tmp_path, stdout=subprocess.PIPE)
+        for id in ids[2:4]
+    ]
+    assert [each.communicate()[0][:10] for each in both] == [b"value kept"] * 2
     left = "\n".join(f"{id},1" for id in ids[1:])
     out = call("tell", "lab", "--csv", "-", stdin=f"id,value\n{left}\n")
-    assert out.startswith("value told before; 4 values kept; round 2 of 100, 6 values told")
+    assert out.startswith("3 values told before; 2 values kept; round 2 of 100, 6 values told")
 
 
 def test_the_same_trials_until_they_are_told(call: Call) -> None:

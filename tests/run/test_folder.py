@@ -129,6 +129,26 @@ def test_a_function_of_ones_own(file: Path, tmp_path: Path) -> None:
     assert summary["test_loss"] < summary["initial_loss"] == pytest.approx(np.log(2))
 
 
+def test_a_program(tmp_path: Path) -> None:
+    """Described in a file, which a resumed run does not need."""
+    code = "import sys; a, b = map(float, sys.argv[1:]); print('loss', (a - 1) ** 2 + b**2)"
+    (tmp_path / "simulate.py").write_text(code)
+    words = [sys.executable, "-S", str(tmp_path / "simulate.py"), "{a}", "{b}"]
+    about = {"command": words, "variables": ["a", "b"], "value": r"loss (\S+)", "timeout": 900.0}
+    (tmp_path / "sim.json").write_text(json.dumps(about))
+    small = ("--n", 2, "--engine", "serial", "--log-values", "--out", "p")
+    done = call("--command", "sim.json", *small, "--max-evaluations", 8, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (tmp_path / "sim.json").unlink()
+    done = call("--resume", "--out", "p", "--max-evaluations", 14, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    summary = json.loads((tmp_path / "p" / "result.json").read_text())
+    assert summary["initial_loss"] == 1.0
+    assert 8 < summary["evaluations"] <= 14
+    lines = (tmp_path / "p" / "evaluations.csv").read_text().splitlines()
+    assert len(lines) > summary["evaluations"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -136,6 +156,8 @@ def test_a_function_of_ones_own(file: Path, tmp_path: Path) -> None:
         (("--python", "nowhere"), "module:function"),
         (("--python", "json:dumps"), "--n N for zeros, or --x0"),
         (("--python", "nowhere:f", "--n", "2"), "No module named 'nowhere'"),
+        (("--command", "nowhere.json", "--n", "2"), "nowhere.json"),
+        (("--command", "FILE", "--n", "2"), "must be a JSON file such as"),
         (("--data", "ijcn1"), "did you mean 'ijcnn1'?"),
         (("--resume",), "holds no run to resume"),
         (("--data", "FILE", "--method", "dse"), "did you mean 'des'?"),

@@ -32,7 +32,7 @@ class _Told(NamedTuple):
 
 def tell(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", file_okay=False)],
-    values: Annotated[list[str] | None, typer.Argument(metavar="[ID VALUE]...")] = None,
+    values: Annotated[list[str] | None, typer.Argument(metavar="ID VALUE")] = None,
     failed: Annotated[
         bool, typer.Option("--failed", help="There is no value: give IDs only.")
     ] = False,

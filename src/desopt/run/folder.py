@@ -31,6 +31,7 @@ import numpy as np
 from desopt import plugins
 from desopt.contract.types import FloatArray
 from desopt.data import load, train_test
+from desopt.objectives.command import Command
 from desopt.objectives.scoring import LabelledRows
 from desopt.run import options
 from desopt.run.header import versions
@@ -47,16 +48,26 @@ def settings_of(given: Mapping[str, Any]) -> SimpleNamespace:
     """All settings of ``desopt run``, checked, before anything is written."""
     settings = options.checked("run", given)
     settings.plugin = plugins.load(settings.plugin or ()) or None
-    if settings.python is None and settings.data is None:
-        raise ValueError("say what to minimise: --data NAME with --loss, or --python MODULE:FUNC")
-    if settings.python is not None:
-        if ":" not in settings.python:
-            raise ValueError(f"--python must be module:function, got {settings.python!r}")
-        if (settings.n is None) == (settings.x0 is None):
-            raise ValueError("--python needs the starting point: --n N for zeros, or --x0 FILE.npy")
+    _check_problem(settings)
     if not 0.0 < settings.test_share < 1.0:
         raise ValueError(f"--test-share must be between 0 and 1, got {settings.test_share}")
     return settings
+
+
+def _check_problem(settings: SimpleNamespace) -> None:
+    python, command = settings.python, settings.command
+    if python is None and command is None and settings.data is None:
+        raise ValueError(
+            "say what to minimise: --data NAME with --loss, or --python MODULE:FUNC, or --command "
+            "FILE.json"
+        )
+    if command is not None and (python is not None or settings.data is not None):
+        raise ValueError("--command is a function of x alone: give it without --python and --data")
+    if python is not None and ":" not in python:
+        raise ValueError(f"--python must be module:function, got {python!r}")
+    if (python or command) is not None and (settings.n is None) == (settings.x0 is None):
+        which = "--python" if command is None else "--command"
+        raise ValueError(f"{which} needs the starting point: --n N for zeros, or --x0 FILE.npy")
 
 
 def begin(folder: Path, given: Mapping[str, Any]) -> SimpleNamespace:
@@ -80,7 +91,7 @@ def resume(folder: Path, given: Mapping[str, Any]) -> SimpleNamespace:
             f"{folder} holds no run to resume; start one with `desopt run --out {folder} ...`"
         )
     saved = json.loads(path.read_text(encoding="utf-8"))
-    if saved.get("command", "run") != "run":
+    if saved.get("kind", "run") != "run":
         raise ValueError(f"{folder} holds a run by ask and tell; see `desopt ask {folder}`")
     settings = settings_of(merged("run", saved, given))
     _write(folder, settings)
@@ -133,6 +144,8 @@ class _Problem:
 
 def _problem(settings: SimpleNamespace) -> _Problem:
     x0 = _start(settings)
+    if settings.command is not None:
+        return _Problem(_program(settings.command), x0, None, lambda x: {})
     train, test = _split(settings)
     if settings.python is None:
         penalty = settings.regularization
@@ -184,6 +197,13 @@ def _imported(place: str) -> Callable[..., float]:
         raise TypeError(f"--python {place} is {type(found).__name__}, not a function")
     function: Callable[..., float] = found
     return function
+
+
+def _program(description: dict[str, Any]) -> Command:
+    try:
+        return Command(**description)
+    except TypeError as error:
+        raise ValueError(f"--command: {error}; see help(desopt.Command)") from None
 
 
 def save(

@@ -216,7 +216,7 @@ def _checked(given: Mapping[str, Any]) -> SimpleNamespace:
 
 
 def _write(folder: Path, settings: SimpleNamespace, names: list[str] | None) -> None:
-    more = {"command": "ask", "variables": names, "versions": versions()}
+    more = {"kind": "ask", "variables": names, "versions": versions()}
     folders.write_json(folder / folders.SETTINGS, vars(settings) | more)
 
 

@@ -97,6 +97,22 @@ def _bounds(name: str, value: Any) -> Any:
         ) from None
 
 
+def _description(name: str, value: Any) -> Any:
+    """The arguments of a ``Command``, from a JSON file."""
+    if not isinstance(value, str):
+        return value
+    try:
+        found = json.loads(Path(value).read_text(encoding="utf-8"))
+        if not isinstance(found, dict):
+            raise ValueError("no object")
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            f'{name} must be a JSON file such as {{"command": ["./simulate", "{{x}}"]}}, got '
+            f"{value!r}: {error}"
+        ) from None
+    return found
+
+
 def _scale(name: str, value: Any) -> Any:
     """As text: one scale, or several with commas."""
     return value.split(",") if isinstance(value, str) and "," in value else value
@@ -196,7 +212,10 @@ OPTIONS: tuple[Option, ...] = (
            "Problem", part="fun"),
     _problem("python", None, str | None, "Your own objective, fun(x, batch) or fun(x).",
              metavar="MODULE:FUNC"),
-    _problem("n", None, int | None, "For --python: start at n zeros.",
+    _problem("command", None, str | None,
+             "A program as the objective: a JSON file with the arguments of desopt.Command.",
+             check=_description, metavar="FILE.json"),
+    _problem("n", None, int | None, "For --python and --command: start at n zeros.",
              check=_optional(_FROM_ONE)),
     _problem("x0", None, str | None, "Starting point.", metavar="FILE.npy"),
     Option("bounds", None, str | None, "Bounds of all variables, or a JSON file of pairs.", LOCAL,
