@@ -99,7 +99,8 @@ def _convergence(axes: Axes, result: Result, single: Values) -> None:
         marker = "o" if known.sum() <= 100 else ""
         axes.plot(
             counts[known], losses[known], color=ORANGE, marker=marker, markersize=4,
-            linestyle="-" if known.sum() > 2 else "", linewidth=1.2, label="objective after a round", zorder=4,
+            linestyle="-" if known.sum() > 2 else "", linewidth=1.2,
+            label="objective after a round", zorder=4,
         )  # fmt: skip
     _failures(axes, _failed_at(values, counts, history))
     _value_scale(axes, np.concatenate([values, losses]))
