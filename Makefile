@@ -38,7 +38,8 @@ lint: $(VENV)/.dev-installed ## check format, style and types
 	$(BIN)/mypy
 
 bench: $(VENV)/.cluster-installed ## run the benchmarks
-	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python "$$script" || exit; done
+	@for script in $(filter-out %/expensive.py,$(wildcard benchmarks/*.py)); do \
+	    echo "== $$script"; $(BIN)/python "$$script" || exit; done
 	$(BIN)/desopt bench
 
 clean: ## remove caches and outputs (the virtual environment stays)
