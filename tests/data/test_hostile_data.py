@@ -429,9 +429,8 @@ def what_was_not_prepared_is_refused() -> None:
             model.score(shard, np.zeros(N))
     (good,) = model.prepare([Rows((X, Y))])
     for point in (np.zeros(N - 1), np.zeros(10**6), np.zeros((N, 1)), np.zeros(0)):
-        refused = partial(
-            pytest.raises, ValueError, match=f"data have {N} columns, but x has {point.size} n"
-        )
+        width = f"data have {N} columns, but x has {point.size} n"
+        refused = partial(pytest.raises, ValueError, match=width)
         for batches in Batches:
             batch = Batch(good, 5, stream, batches)
             with refused():
@@ -440,8 +439,9 @@ def what_was_not_prepared_is_refused() -> None:
                 model.bind(batch, np.zeros(N)).value(point)
         for method in METHODS.values():  # a search at another x than that of bind
             algorithm: Any = method.make("a", {"iterations": 4, "population": 4})
-            search = algorithm.search(Task(0, point, (0.5,)), 0)
-            with refused():
+            scalars = algorithm.plan(algorithm.init(np.ones(max(1, point.size)))).scalars
+            search = algorithm.search(Task(0, point, scalars), 0)
+            with pytest.raises(ValueError, match=f"{width}|broadcast"):  # by data, or by members
                 model.bind(Batch(good, 5, stream, search.batches), np.zeros(N)).run(search)
 
 
