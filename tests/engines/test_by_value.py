@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.memory_log import Memory
 from helpers.searching import bits, make
 from numpy.typing import NDArray
 
@@ -56,20 +57,6 @@ def whole(job: Job, task: Any) -> list[Answer]:
 
 def same(found: list[Answer], expected: list[Answer]) -> bool:
     return [bits(a.bare()) for a in found] == [bits(a.bare()) for a in expected]
-
-
-class Memory:
-    """A log in a dict."""
-
-    def __init__(self) -> None:
-        self.kept: dict[Key, Outcome] = {}
-
-    def known(self, trial: Trial) -> Outcome | None:
-        return self.kept.get(trial.key)
-
-    def add(self, trial: Trial, outcome: Outcome) -> None:
-        assert trial.key not in self.kept
-        self.kept[trial.key] = outcome
 
 
 @pytest.mark.parametrize("ahead", [False, True])
@@ -161,11 +148,13 @@ def test_trials_have_names_for_ever() -> None:
 def test_points_from_before_an_accepted_step_are_discarded() -> None:
     job = job_of("es", False)
     trials = TrialRound(job, first_task(job))
-    x, first, second, third = trials.ask(4, ahead=True)
+    x, first, second, third, fourth = trials.ask(5, ahead=True)
     for trial, value in ((x, 5.0), (second, 1.0), (third, 0.0)):
         assert trials.tell(trial, Outcome(value))
-    assert [trial.id for trial in trials.open()] == [first.id]
+    assert [trial.id for trial in trials.open()] == [first.id, fourth.id]
     assert trials.tell(first, Outcome(4.0))
+    assert not trials.open()
+    assert not trials.tell(fourth, Outcome(0.0))
     assert [trial.id for trial in trials.ask(2, ahead=True)] == ["0.0.2.1", "0.0.3.1"]
 
 

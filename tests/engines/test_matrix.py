@@ -20,6 +20,7 @@ from helpers.matrices import (
     square,
     squares,
 )
+from helpers.memory_log import Memory
 from helpers.searching import TWO_POINT, bits
 
 import desopt
@@ -29,7 +30,7 @@ from desopt.contract.types import Batches
 from desopt.engines import Job, matrix
 from desopt.engines.by_value import ByValue
 from desopt.engines.matrix import Matrix
-from desopt.engines.trials import OBJECTIVE, Key, Outcome, Trial
+from desopt.engines.trials import OBJECTIVE, Key, Trial
 from desopt.objectives import vectorized
 
 
@@ -130,20 +131,6 @@ def test_many_points_with_many_variables(monkeypatch: pytest.MonkeyPatch) -> Non
     fun.calls.clear()
     assert answered(engine, task) == expected
     assert fun.calls == [2] * 4 * M + [1] * M  # copies of the data would be larger still
-
-
-class Memory:
-    """A log in a dict."""
-
-    def __init__(self) -> None:
-        self.kept: dict[Key, Outcome] = {}
-
-    def known(self, trial: Trial) -> Outcome | None:
-        return self.kept.get(trial.key)
-
-    def add(self, trial: Trial, outcome: Outcome) -> None:
-        assert trial.key not in self.kept
-        self.kept[trial.key] = outcome
 
 
 @pytest.mark.parametrize("name", METHODS)

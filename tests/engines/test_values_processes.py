@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
+from helpers.memory_log import Memory
 from helpers.searching import bits, make
 from numpy.typing import NDArray
 
@@ -196,19 +197,6 @@ def test_a_run_with_a_value_that_hangs() -> None:
     expected = desopt.minimize(failing, np.ones(N), engine="serial", **settings)
     assert result.x.tobytes() == expected.x.tobytes()
     assert result.history["nans"].tolist() == [0, 0, 1]
-
-
-class Memory:
-    """A log in a dict."""
-
-    def __init__(self) -> None:
-        self.kept: dict[Key, Outcome] = {}
-
-    def known(self, trial: Trial) -> Outcome | None:
-        return self.kept.get(trial.key)
-
-    def add(self, trial: Trial, outcome: Outcome) -> None:
-        self.kept[trial.key] = outcome
 
 
 @pytest.fixture
