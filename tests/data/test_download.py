@@ -202,6 +202,8 @@ def test_what_cannot_be_fetched() -> None:
         fetch("susy-like")
     with pytest.raises(ValueError, match=r"cannot fetch 'hart': known are ijcnn1, .*heart"):
         fetch("hart")
+    with pytest.raises(ValueError, match=r"not on the LIBSVM page: get SUSY_30k.bz2 in another"):
+        fetch("susy-30k")
 
 
 def test_the_command(tmp_path: Path, address: str) -> None:

@@ -57,7 +57,10 @@ class DataSet:
 
 @dataclass(frozen=True)
 class CatalogueEntry:
-    """A data set of the LIBSVM page: its file, published shape, labels and scaling."""
+    """A data set in LIBSVM text: its file, shape, labels and scaling.
+
+    ``page`` is its folder on the LIBSVM page; empty for sets that are not there.
+    """
 
     file: str
     rows: int
@@ -99,6 +102,10 @@ CATALOGUE = {
     "news20": CatalogueEntry(
         "news20.bz2", 15_935, 62_061, 1_272_569, 10, "rows to unit length", page="multiclass"
     ),
+    "rcv1-subset": CatalogueEntry(
+        "rcv1_subset.bz2", 23_749, 47_236, 1_783_774, 0, "rows to unit length", page=""
+    ),
+    "susy-30k": CatalogueEntry("SUSY_30k.bz2", 30_000, 18, 533_692, 0.5, page=""),
     "a9a": CatalogueEntry("a9a", 32_561, 123, 451_592, 0),
     "mushrooms": CatalogueEntry("mushrooms", 8_124, 112, 170_604, 1.5),
     "heart": CatalogueEntry("heart_scale", 270, 13, 3_378, 0),
