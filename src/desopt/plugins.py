@@ -225,3 +225,21 @@ def load(modules: Iterable[str] = ()) -> list[str]:
     if named:
         os.environ[VARIABLE] = ",".join(named)
     return named
+
+
+def imported(place: str, argument: str) -> Any:
+    """What ``module:name`` stands for; modules of the current folder count."""
+    module, _, name = place.partition(":")
+    here = os.getcwd()
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        found = getattr(import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(
+            f"{argument} {place} cannot be imported: {error}; give module:function, with the "
+            f"module installed or in {here}"
+        ) from error
+    if not (callable(found) or hasattr(found, "fun")):
+        raise TypeError(f"{argument} {place} is {type(found).__name__}, not a function")
+    return found

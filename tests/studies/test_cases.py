@@ -12,7 +12,7 @@ from helpers.small_studies import CASE, data_file
 from desopt.methods.registry import COMPARED
 from desopt.run.options import options_of
 from desopt.studies import paper, study, toml
-from desopt.studies.cases import Case, make_case
+from desopt.studies.cases import NAMES, Case, make_case
 from desopt.studies.study import distinct_cases, select_cases
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "study.toml"
@@ -31,6 +31,7 @@ def test_every_field_decides_the_id() -> None:
         "rows": 9,
         "digest": "ab",
         "budget": 1.0,
+        "settings": '{"participation": 0.5}',
     }
     cases = [CASE]
     for field in fields(Case):
@@ -44,12 +45,34 @@ def test_every_field_decides_the_id() -> None:
 
 def test_defaults_are_those_of_a_run() -> None:
     settings = options_of("study")
-    assert settings.keys() <= {field.name for field in fields(Case)}
+    assert settings.keys() <= set(NAMES)
     given = {"data": "d", "problem": "lr", "run": 0, "budget": 1.0}
     for name, option in settings.items():
         assert getattr(make_case(**given), name) == option.default_at("study")
     with pytest.raises(TypeError, match="stepsize"):
         make_case(**given, stepsize=1.0)
+
+
+def test_settings_without_a_field_of_their_own() -> None:
+    assert (CASE.partition, CASE.participation, CASE.settings) == ("iid", 1.0, None)
+    skewed = CASE.varied(partition="dirichlet-0.30", step_size="auto", momentum=0)
+    assert (skewed.partition, skewed.step_size, skewed.momentum) == ("dirichlet-0.3", "auto", 0.0)
+    assert skewed.varied(partition="iid", step_size=1, momentum=0.5) == CASE
+    half = make_case(**{**skewed._others, "participation": 0.5}, data="d", problem="lr", run=0,
+                     budget=1)  # fmt: skip
+    assert (half.partition, half.participation) == ("dirichlet-0.3", 0.5)
+    assert half.settings == '{"participation":0.5,"partition":"dirichlet-0.3"}'
+    assert "partition=dirichlet-0.3" in half.label
+    with pytest.raises(AttributeError, match="no setting 'particpation'"):
+        _ = CASE.particpation
+
+
+@pytest.mark.parametrize(
+    "name", ["sort", "dirichlet", "dirichlet-0", "dirichlet-x", "sites-2", "", 3, "quantity-inf"]
+)
+def test_a_partition_that_is_not_known(name: Any) -> None:
+    with pytest.raises(ValueError, match="partition must be one of iid, sorted, dirichlet-C"):
+        CASE.varied(partition=name)
 
 
 @pytest.mark.parametrize(
@@ -63,6 +86,10 @@ def test_defaults_are_those_of_a_run() -> None:
         ({"momentum": math.nan}, "momentum must be a number, got NaN"),
         ({"workers": 2.5}, "workers must be a whole number"),
         ({"iterations": None}, "iterations must be a whole number"),
+        ({"step_size": "best"}, "step_size must be a number"),
+        ({"settings": "[1]"}, "settings must be a JSON object"),
+        ({"settings": '{"partly": 1}'}, "unknown setting 'partly'.*did you mean 'partition'"),
+        ({"settings": '{"participation": 2}'}, "participation must be > 0 and at most 1"),
     ],
 )
 def test_a_case_refuses(change: dict[str, Any], error: str) -> None:

@@ -9,9 +9,11 @@ import pytest
 from helpers import oracle
 from helpers.small_studies import CASE, SHORT
 
+from desopt.data import by_label
 from desopt.objectives.scoring import LabelledRows
 from desopt.run.minimize import minimize
-from desopt.studies.execute import Split, due_rounds, execute, length
+from desopt.studies.execute import Alone, Split, due_rounds, execute, length
+from desopt.studies.problems import check, code
 
 
 def test_a_case_is_as_long_as_the_budget() -> None:
@@ -73,6 +75,69 @@ def test_a_curve_is_that_of_minimize(problem: str, method: str) -> None:
         assert point[6:] == pytest.approx(
             [train[0], 200 * train[1], test[0], 100 * test[1]], rel=1e-12
         )
+
+
+def test_settings_reach_the_run() -> None:
+    """A partition is that of the seed; a participation of a half asks half of the workers."""
+    ground = small_split()
+    given = SHORT.varied(partition="sorted", participation=0.5, aggregate="median", run=5)
+    reply = execute(given, ground)
+    y = ground.train.y
+    parts = by_label(y, 4, 5)
+    run = minimize(
+        "lr", None, [(ground.train.X[rows], y[rows]) for rows in parts], method="des-mr", rounds=7,
+        iterations=10, batch_size=20, seed=5, participation=0.5, aggregate="median",
+        engine="serial", progress=False,
+    )  # fmt: skip
+    assert reply["points"][-1][1] == run.nfev == 7 * 2 * 11
+    assert reply["points"][-1][6] == ground.scores(given, run.x)[0]
+    changes: list[dict[str, Any]] = [
+        {"partition": "iid"}, {"partition": "dirichlet-0.1"}, {"run": 6},
+    ]  # fmt: skip
+    others = [execute(given.varied(**change), ground)["points"][-1][6] for change in changes]
+    assert len({reply["points"][-1][6], *others}) == 4
+
+
+def test_sites_are_workers() -> None:
+    split = replace(small_split(), sites=np.arange(200) % 3)
+    shards = split.data(SHORT.varied(partition="sites", workers=3))
+    assert [shard.size for shard in shards] == [67, 67, 66]
+    with pytest.raises(ValueError, match="come from 3 sites: workers must be 3"):
+        split.data(SHORT.varied(partition="sites"))
+    with pytest.raises(ValueError, match="is for data sets with sites"):
+        small_split().data(SHORT.varied(partition="sites"))
+
+
+def squares(x: Any, batch: Any) -> float:
+    X, y = batch
+    return float(np.mean((X @ x - y) ** 2))
+
+
+def test_python_objectives() -> None:
+    """A function has rows; a test function its own samples, and the value without noise."""
+    here = f"{__name__}:squares"
+    ground = small_split()
+    last = execute(SHORT.varied(problem=here), ground)["points"][-1]
+    assert last[6] < squares(np.zeros(6), (ground.train.X, ground.train.y))
+    assert last[8] < squares(np.zeros(6), (ground.test.X, ground.test.y))
+    alone = SHORT.varied(problem="sphere", data="none", step_size=0.1)
+    first, *_, last = execute(alone, Alone("sphere"))["points"]
+    assert first[6:] == [50.0, None, None, None]
+    assert last[6] < 45.0
+    with pytest.raises(ValueError, match="give rounds"):
+        execute(alone.varied(rounds=None, budget=1), Alone("sphere"))
+    check("sphere", "none")
+    for problem, data, error in (
+        ("sphere", "heart", "data must be 'none'"),
+        ("lr", "none", "needs a data set"),
+        (here, "none", "needs a data set"),
+        ("svm", "heart", "unknown problem"),
+        ("nowhere:fun", "heart", "cannot be imported"),
+    ):
+        with pytest.raises(ValueError, match=error):
+            check(problem, data)
+    assert code("lr") is code("sphere") is None
+    assert code(here) != code(f"{__name__}:plain")
 
 
 def test_a_run_that_diverges_is_a_result() -> None:

@@ -80,6 +80,33 @@ def test_a_snapshot_can_be_taken_while_others_write(tmp_path: Path) -> None:
             assert copy.cases() == [CASE]
 
 
+def test_a_file_of_format_2_is_read_and_upgraded(tmp_path: Path) -> None:
+    skewed = CASE.varied(partition="sorted", step_size="auto")
+    with Store.open(tmp_path, create=True) as store:
+        store.add({"curves": [CASE]})
+        Session(store).finish(CASE, "", reply_of([0.5, 0.25]))
+        store.query("DROP VIEW curves")
+        store.query("DROP VIEW all_curves")
+        store.query("ALTER TABLE cases DROP COLUMN settings")
+        store.query("CREATE VIEW curves AS SELECT 1")
+        store.query("PRAGMA user_version = 2")
+    before = (tmp_path / FILE).read_bytes()
+    with Store.open(tmp_path) as store:
+        (outcome,) = store.read()
+    assert (outcome.case, outcome.curve["train_loss"].tolist()) == (CASE, [0.5, 0.25])
+    assert (tmp_path / FILE).read_bytes() == before
+    with Store.open(tmp_path, create=True) as store:
+        store.add({"curves": [skewed]})
+        reply = reply_of([0.5, 0.25])
+        reply["points"] = [[*point[:7], None, None, None] for point in reply["points"]]
+        assert Session(store).finish(skewed, "", reply)
+        first, second = store.read()
+        assert len(store.query("SELECT * FROM curves")) == 4
+    assert (first.case, second.case) == (CASE, skewed)
+    assert first.curve["train_loss"].tolist() == second.curve["train_loss"].tolist()
+    assert np.isnan(second.curve["train_error"]).all()
+
+
 # Damage.
 
 

@@ -23,7 +23,7 @@ from desopt.data.shards import (
     side_by_side,
     total_rows,
 )
-from desopt.data.splits import by_label, by_quantity, dirichlet, train_test
+from desopt.data.splits import by_label, by_quantity, dirichlet, split, train_test
 
 __all__ = [
     "CATALOGUE",
@@ -55,6 +55,7 @@ __all__ = [
     "partition",
     "restricted",
     "side_by_side",
+    "split",
     "total_rows",
     "train_test",
 ]

@@ -29,13 +29,17 @@ Positive: TypeAlias = float | Callable[[FloatArray], BoolArray]
 
 @dataclass(frozen=True, eq=False)
 class DataSet:
-    """Rows with labels -1.0 and +1.0; ``origin`` describes their source in one line."""
+    """Rows with labels -1.0 and +1.0; ``origin`` describes their source in one line.
+
+    ``sites``: the number of the site that each row comes from, where the set has sites.
+    """
 
     name: str
     X: Matrix
     y: FloatArray
     origin: str
     generated: bool = False
+    sites: IndexArray | None = None
 
     @property
     def rows(self) -> int:
@@ -52,7 +56,8 @@ class DataSet:
     def take(self, picked: IndexArray, note: str) -> DataSet:
         """Some of the rows; ``note`` goes into the origin."""
         origin = f"{self.origin}; {note}"
-        return replace(self, X=self.X[picked], y=self.y[picked], origin=origin)
+        sites = None if self.sites is None else self.sites[picked]
+        return replace(self, X=self.X[picked], y=self.y[picked], origin=origin, sites=sites)
 
 
 @dataclass(frozen=True)

@@ -293,6 +293,8 @@ def as_shards(data: Any, workers: int, seed: int) -> Sequence[Shard]:
     """The ``data`` argument as M shards. A list holds one shard per worker."""
     if data is None:
         return [NoData()] * workers
+    if isinstance(data, Partitioned):
+        return data
     if callable(data):
         return _from_callable(data, workers)
     if isinstance(data, list):

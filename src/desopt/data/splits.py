@@ -1,20 +1,24 @@
 """Training and test sets, and splits of the rows among workers with heterogeneous data.
 
 The latter return one non-empty array of row numbers per worker, all rows exactly once, for
-``data=[(X[rows], y[rows]) for rows in split]``. ``partition`` is the uniform split.
+``data=[(X[rows], y[rows]) for rows in split]``. ``partition`` is the uniform split. ``split`` has
+all of them by name.
 """
 
 from __future__ import annotations
 
 import heapq
+import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from desopt.contract import streams
 from desopt.contract.streams import Purpose, Stream
-from desopt.contract.types import IndexArray
+from desopt.contract.types import FloatArray, IndexArray
 from desopt.data.catalogue import DataSet
+from desopt.data.shards import partition
 
 # Stream numbers; catalogue.subset has 1.
 _SPLIT, _LABEL, _DIRICHLET, _QUANTITY = 0, 2, 3, 4
@@ -98,6 +102,64 @@ def by_quantity(rows: int, workers: int, seed: int, concentration: float = 1.0) 
     generator = _generator(seed, _QUANTITY)
     cuts = _cuts(generator, workers, concentration, rows - workers) + np.arange(1, workers)
     return [np.sort(part) for part in np.split(_shuffled(rows, seed, _QUANTITY), cuts)]
+
+
+#: The names of ``split``, and their meaning; C is a positive number.
+PARTITIONS = {
+    "iid": "uniform, in parts of equal sizes",
+    "sorted": "by label: every worker has rows of one label, as far as there are enough workers",
+    "dirichlet-C": "Dirichlet(C) shares of each label",
+    "quantity": "sizes by Dirichlet(1) shares",
+    "quantity-C": "sizes by Dirichlet(C) shares",
+    "sites": "the data set's own sites, one worker each",
+}
+
+
+def split(
+    name: str, y: FloatArray, workers: int, seed: int, sites: IndexArray | None = None
+) -> list[IndexArray]:
+    """The rows of every worker, by the name of a split (``PARTITIONS``)."""
+    kind, concentration = _parsed("partition", name)
+    if kind == "iid":
+        return partition(y.size, workers, seed)
+    if kind == "sorted":
+        return by_label(y, workers, seed)
+    if kind == "dirichlet":
+        return dirichlet(y, workers, concentration, seed)
+    if kind == "quantity":
+        return by_quantity(y.size, workers, seed, concentration)
+    return _by_site(sites, workers)
+
+
+def check_partition(argument: str, name: Any) -> str:
+    """Refuse a name that ``split`` does not know; dirichlet-0.30 becomes dirichlet-0.3."""
+    kind, concentration = _parsed(argument, name)
+    return f"{kind}-{concentration:g}" if "-" in name else kind
+
+
+def _parsed(argument: str, name: Any) -> tuple[str, float]:
+    """The kind of split and its concentration."""
+    kind, dash, text = name.partition("-") if isinstance(name, str) else ("", "", "")
+    pattern = f"{kind}-C" if dash else kind
+    try:
+        concentration = float(text) if dash else 1.0
+    except ValueError:
+        concentration = math.nan
+    if pattern not in PARTITIONS or not 0 < concentration < math.inf:
+        known = ", ".join(PARTITIONS)
+        raise ValueError(
+            f"{argument} must be one of {known}, with a number above 0 for C; got {name!r}"
+        )
+    return kind, concentration
+
+
+def _by_site(sites: IndexArray | None, workers: int) -> list[IndexArray]:
+    if sites is None:
+        raise ValueError("partition 'sites' is for data sets with sites, such as heart-sites")
+    found = np.unique(sites)
+    if found.size != workers:
+        raise ValueError(f"the rows come from {found.size} sites: workers must be {found.size}")
+    return [np.flatnonzero(sites == site) for site in found]
 
 
 def _check(rows: int, parts: int, what: str) -> None:

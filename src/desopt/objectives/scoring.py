@@ -24,13 +24,15 @@ class LabelledRows:
     X: Any
     y: FloatArray
 
-    def score(self, x: FloatArray, problem: str, penalty: float) -> tuple[float, float]:
+    def score(self, x: FloatArray, problem: Any, penalty: float) -> tuple[float, float]:
         """The regularised loss and the number of misclassified rows.
+
+        ``problem`` is what ``minimize`` takes as ``fun``.
 
         A row with margin 0, as all rows have at x = 0, is classified as -1. With an objective of
         the user's own, rows are classified by z^T x if x has one number per column.
         """
-        if problem in LOSSES:
+        if isinstance(problem, str) and problem in LOSSES:
             return LinearModel(problem, penalty).score(self._rows, x)
         objective = as_objective(problem, penalty, None)
         (rows,) = objective.prepare([as_rows((self.X, self.y), "the data")])

@@ -93,7 +93,7 @@ def _figure_name(title: str, place: int) -> str:
 def _step_plans(results: Results) -> list[PlannedFigure]:
     """Figures 3 and 4."""
     series = step_study(results)
-    steps = sorted({s.case.step_size for s in series})
+    steps = sorted({s.case.step_size for s in series}, key=names.size)
     methods = names.in_order({s.case.method for s in series}, METHODS)
     legend = {names.method(m): style.method_look(m)._replace(dash="-") for m in methods}
     legend |= {

@@ -54,7 +54,7 @@ def method(name: str) -> str:
 
 
 def problem(name: str) -> str:
-    return LOSSES[name].title if name in LOSSES else short(name)
+    return LOSSES[name].title if name in LOSSES else short(name.rpartition(":")[2])
 
 
 def data(name: str, generated: bool) -> str:
@@ -71,15 +71,23 @@ def item(name: str) -> str:
     return ITEMS.get(name) or short(name)
 
 
-def setting(name: str, value: Any) -> str:
+def setting(name: str, given: Any) -> str:
     """``β = 0.2``; a method is shown by its name alone."""
     if name == "method":
-        return method(value)
-    if value is None:
-        number = "all" if name == "rows" else "none"
-    else:
-        number = f"{value:g}" if isinstance(value, float) else f"{value}"
-    return f"{SETTINGS.get(name, name)} = {number}"
+        return method(given)
+    none = "all" if name == "rows" else "none"
+    shown = none if given is None else value(given)
+    return f"{SETTINGS.get(name, name)} = {shown}"
+
+
+def value(given: Any) -> str:
+    """A number or a text, such as auto."""
+    return f"{given:g}" if isinstance(given, int | float) else short(str(given))
+
+
+def size(value: Any) -> tuple[Any, ...]:
+    """A key that sorts the values of a setting: numbers, then texts such as auto, then None."""
+    return value is None, isinstance(value, str), value or 0
 
 
 def label(names: Sequence[str], values: Iterable[Any]) -> str:

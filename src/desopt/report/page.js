@@ -286,7 +286,7 @@ function curves() {
     const found = members.map(([s]) => report.series[s]);
     refill(problem, Object.entries(report.problems).filter(([p]) => found.some((s) => s.problem === p)));
     refill(data, Object.entries(report.data).filter(([d]) => found.some((s) => s.data === d && s.problem === problem.value)));
-    const steps = distinct(found.map((s) => s.step)).sort((a, b) => a - b);
+    const steps = distinct(found.map((s) => s.step)).sort((a, b) => (a === "auto") - (b === "auto") || a - b);
     const each = steps.map((a) => [String(a), `\u03b1 = ${a}`]);
     refill(step, steps.length > 1 ? [["best", "best of each"], ...each, ["all", "all"]] : each);
     return steps;
@@ -298,7 +298,7 @@ function curves() {
     const shown = chosen.members.filter(([s, , best]) => {
       const series = report.series[s];
       return series.problem === problem.value && series.data === data.value &&
-        (step.value === "all" || (step.value === "best" ? best : series.step === Number(step.value)));
+        (step.value === "all" || (step.value === "best" ? best : String(series.step) === step.value));
     }).sort((a, b) => a[1] - b[1]);
     const metric = `${part.value}_${measure.value}`;
     const lines = shown.map(([s, variant]) => line(report.series[s], chosen.variants[variant], metric, steps));

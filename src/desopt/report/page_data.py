@@ -92,7 +92,7 @@ def _in_order(compared: Sequence[str], keys: Iterable[tuple[Any, ...]]) -> list[
     def rank(name: str, value: Any) -> tuple[Any, ...]:
         if name == "method":
             return (methods.index(value) if value in methods else len(methods), value)
-        return (value is None, value or 0)
+        return names.size(value)
 
     return sorted(keys, key=lambda key: [rank(*each) for each in zip(compared, key, strict=True)])
 
@@ -120,7 +120,7 @@ def _profile(
     found = compare(series, compared, delta, cost)
     if len(found.instances) < 2 or len(found.solvers) < 2:
         return None
-    steps_used = sorted({s.case.step_size for s in series})
+    steps_used = sorted({s.case.step_size for s in series}, key=names.size)
     lines = []
     for i, key in enumerate(_in_order(compared, found.solvers)):
         look = _profile_look(compared, key, i, steps_used)
@@ -133,7 +133,7 @@ def _profile(
 
 
 def _profile_look(
-    compared: Sequence[str], key: tuple[Any, ...], place: int, steps_used: Sequence[float]
+    compared: Sequence[str], key: tuple[Any, ...], place: int, steps_used: Sequence[float | str]
 ) -> Look:
     if list(compared) != ["method", "step_size"] or key[0] not in METHODS:
         return style.setting_look(compared, key, place)

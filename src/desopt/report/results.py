@@ -10,9 +10,12 @@ from typing import Any
 import numpy as np
 
 from desopt.contract.types import FloatArray
-from desopt.report.names import ITEMS, METRICS, in_order
-from desopt.studies.cases import FIELDS, Case
+from desopt.report.names import ITEMS, METRICS, in_order, size
+from desopt.studies.cases import FIELDS, NAMES, Case
 from desopt.studies.store import ItemProgress, Outcome, Store
+
+#: Fields of a case that are not settings: they identify the instance, the method and the run.
+IDENTIFYING = ("data", "digest", "problem", "code", "method", "run")
 
 Instance = tuple[str, str]  # problem and data set
 Band = tuple[FloatArray, FloatArray, FloatArray]  # lower quartile, median, upper quartile
@@ -170,7 +173,7 @@ def varying(series: Sequence[Series]) -> tuple[str, ...]:
 
     Settings that follow from the method (its mixture, say) or from the data set are not compared.
     """
-    names = [name for name in FIELDS if name not in ("data", "digest", "problem", "run", "method")]
+    names = [name for name in NAMES if name not in IDENTIFYING]
     groups: dict[tuple[str, str, str], list[Case]] = {}
     for s in series:
         groups.setdefault((*s.instance, s.case.method), []).append(s.case)
@@ -189,8 +192,8 @@ def best_steps(series: Sequence[Series]) -> list[Series]:
     best: dict[tuple[Any, ...], Series] = {}
     for s in series:
         key = (*s.instance, s.case.method, *(getattr(s.case, name) for name in others))
-        rank = (s.final(), s.case.step_size)
-        if key not in best or rank < (best[key].final(), best[key].case.step_size):
+        rank = (s.final(), size(s.case.step_size))
+        if key not in best or rank < (best[key].final(), size(best[key].case.step_size)):
             best[key] = s
     return list(best.values())
 

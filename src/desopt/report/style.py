@@ -57,11 +57,11 @@ def numbered_look(place: int) -> Look:
     return METHODS[COMPARED[place % len(COMPARED)]].look
 
 
-def step_dash(step: float, steps: Sequence[float]) -> str:
+def step_dash(step: float | str, steps: Sequence[float | str]) -> str:
     return STEP_DASHES[steps.index(step) % len(STEP_DASHES)]
 
 
-def step_look(key: tuple[Any, ...], steps: Sequence[float]) -> Look:
+def step_look(key: tuple[Any, ...], steps: Sequence[float | str]) -> Look:
     """Of a method with a step size, given as (method, step size)."""
     return method_look(key[0])._replace(dash=step_dash(key[1], steps))
 

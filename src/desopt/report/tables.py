@@ -9,13 +9,11 @@ from pathlib import Path
 from desopt.methods.registry import METHODS
 from desopt.objectives.losses import LOSSES
 from desopt.report import names
-from desopt.report.results import Results, Series, best_steps, by_settings
-from desopt.studies.cases import FIELDS
+from desopt.report.results import IDENTIFYING, Results, Series, best_steps, by_settings
+from desopt.studies.cases import NAMES
 from desopt.studies.output import printable, write_text
 from desopt.system.progress import duration
 
-#: Fields of a case that are not settings: they identify the instance, the method and the run.
-IDENTIFYING = ("data", "digest", "problem", "method", "run")
 MISSING = "\N{EN DASH}"
 MAX_MESSAGE = 500  # characters
 
@@ -96,7 +94,7 @@ def summary(series: Sequence[Series], optimum: tuple[float, float]) -> Table:
     for s in sorted(series, key=Series.final):
         values, upload, seconds = (s.x[cost][-1] for cost in ("evaluations", "upload", "seconds"))
         rows.append([
-            names.method(s.case.method), f"{s.case.step_size:g}", f"{s.final():.4f}",
+            names.method(s.case.method), names.value(s.case.step_size), f"{s.final():.4f}",
             f"{s.final('test_error'):.1%}", f"{values / 1e6:.1f}", f"{upload / 1000:,.1f}",
             f"{seconds:.1f}",
         ])  # fmt: skip
@@ -112,13 +110,13 @@ def _end(series: Series | None, metric: str) -> str:
         return MISSING
     value = series.final(metric)
     shown = f"{100 * value:.2f}" if metric.endswith("error") else f"{value:#.4g}"
-    return f"{shown} ({series.case.step_size:g})"
+    return f"{shown} ({names.value(series.case.step_size)})"
 
 
 def settings(results: Results) -> Table:
     """The values of every setting, one column per item."""
     rows = []
-    for name in FIELDS:
+    for name in NAMES:
         if name not in IDENTIFYING:
             cells = [_values(name, series) for series in results.items.values()]
             if any(cell != MISSING for cell in cells):
@@ -130,8 +128,8 @@ def settings(results: Results) -> Table:
 
 
 def _values(name: str, series: Sequence[Series]) -> str:
-    found = sorted({getattr(s.case, name) for s in series} - {None})
-    return ", ".join(f"{value:g}" for value in found) or MISSING
+    found = sorted({getattr(s.case, name) for s in series} - {None}, key=names.size)
+    return ", ".join(map(names.value, found)) or MISSING
 
 
 def _setting(name: str) -> str:

@@ -76,7 +76,9 @@ def tuned(results: Results, methods: Sequence[str]) -> dict[Instance, dict[str, 
     for instance, group in found.items():
         if all((method, step) in group for method in methods for step in grid):
             result[instance] = {
-                method: min((group[method, step] for step in sorted(grid)), key=Series.final)
+                method: min(
+                    (group[method, step] for step in sorted(grid, key=names.size)), key=Series.final
+                )
                 for method in methods
             }
     return result

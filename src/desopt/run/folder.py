@@ -15,11 +15,8 @@ curve.png           loss against rounds (the command, with matplotlib)
 
 from __future__ import annotations
 
-import importlib
 import json
 import math
-import os
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -159,7 +156,7 @@ def _problem(settings: SimpleNamespace) -> _Problem:
 
         x0 = np.zeros(train.X.shape[1]) if x0 is None else x0
         return _Problem(settings.loss, x0, (train.X, train.y), judge)
-    fun = _imported(settings.python)
+    fun = plugins.imported(settings.python, "--python")
     if train is None:
         return _Problem(fun, x0, None, lambda x: {})
     return _Problem(fun, x0, (train.X, train.y), lambda x: {"test_loss": fun(x, (test.X, test.y))})
@@ -178,25 +175,6 @@ def _start(settings: SimpleNamespace) -> FloatArray | None:
         x0: FloatArray = np.load(settings.x0, allow_pickle=False)
         return x0
     return None if settings.n is None else np.zeros(settings.n)
-
-
-def _imported(place: str) -> Callable[..., float]:
-    """The function named ``module:function``; the current folder is searched, too."""
-    module, _, name = place.partition(":")
-    here = os.getcwd()
-    if here not in sys.path:
-        sys.path.insert(0, here)
-    try:
-        found = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise ValueError(
-            f"--python {place} cannot be imported: {error}; give module:function, with the module "
-            f"installed or in {here}"
-        ) from error
-    if not callable(found):
-        raise TypeError(f"--python {place} is {type(found).__name__}, not a function")
-    function: Callable[..., float] = found
-    return function
 
 
 def _program(description: dict[str, Any]) -> Command:

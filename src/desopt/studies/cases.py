@@ -15,6 +15,8 @@ from functools import cached_property, partial
 from typing import Any
 
 from desopt.contract import checks
+from desopt.contract.errors import check_name
+from desopt.data.splits import check_partition
 from desopt.run.options import options_of
 from desopt.studies.output import short
 
@@ -32,21 +34,28 @@ def _text(name: str, value: Any) -> str:
     return value
 
 
-_SETTINGS = options_of("study")
-#: The check of every field: settings are checked as in any run.
+def _step_size(name: str, value: Any) -> Any:
+    return value if value == "auto" else _OPTIONS[name].check(name, value)
+
+
+_OPTIONS = options_of("study")
+#: The check of every setting: options are checked as in any run.
 _CHECKS: dict[str, Callable[[str, Any], Any]] = {
-    **{name: option.check for name, option in _SETTINGS.items()},
-    **dict.fromkeys(("data", "problem", "method", "digest"), _text),
+    **{name: option.check for name, option in _OPTIONS.items()},
+    **dict.fromkeys(("data", "problem", "method", "digest", "code"), _text),
+    "step_size": _step_size,
     "run": partial(checks.whole, least=0),
     "rows": checks.whole,
     "points": checks.whole,
     "budget": checks.positive,
+    "partition": check_partition,
 }
-#: Defaults of all fields that have one.
+#: Defaults of all settings that have one.
 DEFAULTS: dict[str, Any] = {
-    **{name: option.default_at("study") for name, option in _SETTINGS.items()},
-    **dict.fromkeys(("rows", "budget", "digest")),
+    **{name: option.default_at("study") for name, option in _OPTIONS.items()},
+    **dict.fromkeys(("rows", "budget", "digest", "code")),
     "points": 20,
+    "partition": "iid",
 }
 
 
@@ -56,18 +65,22 @@ class Case:
 
     data, rows: the data set, and the number of its rows used (None: all)
     digest: of the content of the data set (None: unknown, as in results of desopt 0.1)
-    problem, regularization: the loss, and lambda_p
-    method, step_size, momentum, mixture, radius: alpha, beta, l, mu
+    problem, regularization: the loss or ``module:function``, and lambda_p
+    method, step_size, momentum, mixture, radius: alpha or "auto", beta, l, mu
     workers, iterations, batch_size: M, K, b
     budget: E, for a budget of E N values of F; or instead ``rounds``: T
     run: the number of the repetition, also the seed
     points: evaluations of the curve, besides round 0
+    settings: all others that are not at their defaults, as JSON; None if there are none
+
+    The others (``OTHERS``) are the options of studies without a field here, ``partition`` and
+    ``code``, the digest of a Python objective. They are read like fields: ``case.partition``.
     """
 
     data: str
     problem: str
     method: str
-    step_size: float
+    step_size: float | str
     run: int
     rows: int | None
     workers: int
@@ -81,6 +94,7 @@ class Case:
     regularization: float
     points: int
     digest: str | None
+    settings: str | None
 
     def __post_init__(self) -> None:
         for name in FIELDS:
@@ -90,6 +104,22 @@ class Case:
                 object.__setattr__(self, name, _checked(name, value))
         if (self.budget is None) == (self.rounds is None):
             raise ValueError("a case needs either budget (E of the paper) or rounds, not both")
+
+    def __getattr__(self, name: str) -> Any:
+        """The value of one of ``OTHERS``."""
+        if name not in OTHERS:
+            raise AttributeError(f"a case has no setting {name!r}")
+        return self._others.get(name, DEFAULTS[name])
+
+    @cached_property
+    def _others(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.settings or "{}")
+        return found
+
+    def varied(self, **changes: Any) -> Case:
+        """The case with other values of some settings."""
+        given = {name: getattr(self, name) for name in FIELDS if name != "settings"}
+        return make_case(**{**given, **self._others, **changes})
 
     @cached_property
     def id(self) -> str:
@@ -109,11 +139,17 @@ class Case:
     @property
     def label(self) -> str:
         names = " ".join(map(short, (self.data, self.problem, self.method)))
-        return f"{names} alpha={self.step_size:g} run {self.run}"
+        step = self.step_size if isinstance(self.step_size, str) else f"{self.step_size:g}"
+        others = "".join(f" {name}={short(str(value))}" for name, value in self._others.items())
+        return f"{names} alpha={step}{others} run {self.run}"
 
 
 FIELDS = tuple(field.name for field in fields(Case))
-OPTIONAL = ("rows", "budget", "rounds", "digest")
+OPTIONAL = ("rows", "budget", "rounds", "digest", "settings")
+#: The settings in ``Case.settings``. A new option of studies becomes one by its declaration.
+OTHERS = tuple(name for name in _CHECKS if name not in FIELDS)
+#: All that a case may be asked for by name.
+NAMES = (*(name for name in FIELDS if name != "settings"), *OTHERS)
 
 
 def from_mapping(values: Mapping[str, Any]) -> Case:
@@ -122,8 +158,10 @@ def from_mapping(values: Mapping[str, Any]) -> Case:
 
 
 def make_case(**given: Any) -> Case:
-    """A case with these fields, and defaults for the others."""
-    return Case(**{**DEFAULTS, **given})
+    """A case with these settings, and defaults for the others."""
+    others = {name: given.pop(name) for name in OTHERS if name in given}
+    fixed = {name: value for name, value in DEFAULTS.items() if name not in OTHERS}
+    return Case(**{**fixed, **given, "settings": json.dumps(others)})
 
 
 def _checked(name: str, value: Any) -> Any:
@@ -133,3 +171,18 @@ def _checked(name: str, value: Any) -> Any:
     if isinstance(found, int) and found > MAX_INTEGER:
         raise ValueError(f"{name} must be below 2**63, got {value!r}")
     return found
+
+
+def _canonical(name: str, text: Any) -> str | None:
+    """The settings that are not at their defaults, checked and in order."""
+    given = json.loads(_text(name, text))
+    if not isinstance(given, dict):
+        raise TypeError(f"{name} must be a JSON object, got {text!r}")
+    for key in given:
+        check_name("setting", key, OTHERS)
+    checked = {key: _checked(key, value) for key, value in given.items() if value is not None}
+    kept = {key: value for key, value in checked.items() if value != DEFAULTS[key]}
+    return json.dumps(kept, sort_keys=True, separators=(",", ":")) if kept else None
+
+
+_CHECKS["settings"] = _canonical

@@ -14,6 +14,7 @@ from desopt.contract.streams import STREAM_VERSION
 from desopt.data import CATALOGUE, find, load
 from desopt.data.cache import file_digest
 from desopt.data.twins import TWINS, VERSION
+from desopt.studies.problems import NO_DATA
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,8 @@ class Dimensions:
 @cache
 def dimensions(name: str, data_dir: str | None = None) -> Dimensions:
     """The published dimensions of a known set or a twin; a user's file is loaded."""
+    if name == NO_DATA:
+        return Dimensions(0, 1, 1, generated=True)
     if name in CATALOGUE:
         known = CATALOGUE[name]
         return Dimensions(known.rows, known.n, known.nonzeros / known.rows)
@@ -44,6 +47,8 @@ def digest(name: str, data_dir: str | None = None) -> str:
 
     For a known set, the treatment of its values and labels is part of the digest.
     """
+    if name == NO_DATA:
+        return _hex(NO_DATA.encode())
     if name in TWINS:
         return _hex(f"{name} {TWINS[name]} {VERSION} {STREAM_VERSION}".encode())
     content = file_digest(find(name, data_dir))

@@ -5,15 +5,16 @@ integers where possible (misclassified rows, microseconds): SQLite stores them i
 view ``curves`` presents them in plain units.
 """
 
-#: The format of new files. Format 1 (desopt 0.1) had no digests and no former members.
-FORMAT = 2
+#: The format of new files. Format 1 (desopt 0.1) had no digests and no former members, format 2
+#: no ``settings``, and an error rate at every point.
+FORMAT = 3
 
 _CURVES = """
     SELECT c.id AS case_id, c.data, c.problem, c.method, c.step_size, c.momentum, c.batch_size,
         c.run, p.round, p.round * r.paper_rounds_each AS paper_round, p.evaluations, p.samples,
         p.bytes_up, p.bytes_down, p.microseconds / 1e6 AS seconds, p.train_loss,
         p.train_wrong * 1.0 / d.train_rows AS train_error, p.test_loss,
-        p.test_wrong * 1.0 / d.test_rows AS test_error, c.key, c.digest
+        p.test_wrong * 1.0 / d.test_rows AS test_error, c.key, c.digest, c.settings
     FROM points p JOIN results r USING (case_key) JOIN cases c ON c.key = r.case_key
         JOIN data_sets d ON d.key = r.data_key
 """
@@ -25,6 +26,17 @@ CREATE VIEW curves AS {_CURVES}
 PRAGMA user_version = {FORMAT};
 """
 
+#: The numbers of misclassified rows are NULL where nothing is classified.
+_POINTS = """
+CREATE TABLE points (
+    case_key INTEGER NOT NULL REFERENCES results (case_key), round INTEGER NOT NULL,
+    evaluations INTEGER NOT NULL, samples INTEGER NOT NULL, bytes_up INTEGER NOT NULL,
+    bytes_down INTEGER NOT NULL, microseconds INTEGER NOT NULL, train_loss REAL,
+    train_wrong INTEGER, test_loss REAL, test_wrong INTEGER,
+    PRIMARY KEY (case_key, round)
+) WITHOUT ROWID;
+"""
+
 SCHEMA = f"""
 CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE cases (
@@ -33,7 +45,7 @@ CREATE TABLE cases (
     run INTEGER NOT NULL, rows INTEGER, workers INTEGER NOT NULL, iterations INTEGER NOT NULL,
     batch_size INTEGER NOT NULL, budget REAL, rounds INTEGER, momentum REAL NOT NULL,
     mixture INTEGER NOT NULL, radius REAL NOT NULL, regularization REAL NOT NULL,
-    points INTEGER NOT NULL, digest TEXT
+    points INTEGER NOT NULL, digest TEXT, settings TEXT
 );
 CREATE TABLE members (
     item TEXT NOT NULL, case_key INTEGER NOT NULL REFERENCES cases (key),
@@ -54,13 +66,7 @@ CREATE TABLE results (
     version TEXT NOT NULL, seed INTEGER NOT NULL, finished TEXT NOT NULL,
     rounds INTEGER, paper_rounds_each REAL, seconds REAL, cpu_seconds REAL, wall_seconds REAL
 );
-CREATE TABLE points (
-    case_key INTEGER NOT NULL REFERENCES results (case_key), round INTEGER NOT NULL,
-    evaluations INTEGER NOT NULL, samples INTEGER NOT NULL, bytes_up INTEGER NOT NULL,
-    bytes_down INTEGER NOT NULL, microseconds INTEGER NOT NULL, train_loss REAL,
-    train_wrong INTEGER NOT NULL, test_loss REAL, test_wrong INTEGER NOT NULL,
-    PRIMARY KEY (case_key, round)
-) WITHOUT ROWID;
+{_POINTS}
 CREATE TABLE sessions (
     key INTEGER PRIMARY KEY AUTOINCREMENT, process TEXT NOT NULL, beat REAL NOT NULL
 );
@@ -76,19 +82,34 @@ TABLES = {
     "about", "cases", "members", "machines", "data_sets", "results", "points", "sessions", "claims",
 }  # fmt: skip
 
-#: Upgrades format 1 to format 2.
-MIGRATION = f"""
-ALTER TABLE cases ADD COLUMN digest TEXT;
-ALTER TABLE members ADD COLUMN current INTEGER NOT NULL DEFAULT 1;
+_TO_3 = f"""
+ALTER TABLE cases ADD COLUMN settings TEXT;
 DROP VIEW curves;
+DROP VIEW IF EXISTS all_curves;
+ALTER TABLE points RENAME TO points_2;
+{_POINTS}
+INSERT INTO points SELECT * FROM points_2;
+DROP TABLE points_2;
 {_VIEWS}
 """
+#: Upgrades a file of a former format.
+MIGRATIONS = {
+    1: f"""
+        ALTER TABLE cases ADD COLUMN digest TEXT;
+        ALTER TABLE members ADD COLUMN current INTEGER NOT NULL DEFAULT 1;
+        {_TO_3}
+    """,
+    2: _TO_3,
+}
 
-#: Presents a file of format 1 as format 2, without changing it.
-READ_FORMAT_1 = """
-CREATE TEMP VIEW cases AS SELECT *, NULL AS digest FROM main.cases;
-CREATE TEMP VIEW members AS SELECT *, 1 AS current FROM main.members;
-"""
+#: Presents a file of a former format as one of today, without changing it.
+READ = {
+    1: """
+        CREATE TEMP VIEW cases AS SELECT *, NULL AS digest, NULL AS settings FROM main.cases;
+        CREATE TEMP VIEW members AS SELECT *, 1 AS current FROM main.members;
+    """,
+    2: "CREATE TEMP VIEW cases AS SELECT *, NULL AS settings FROM main.cases",
+}
 
 OUTCOMES = """
     SELECT c.*, r.status, r.message, r.rounds AS rounds_done, r.seconds, r.cpu_seconds,

@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 
 from desopt.contract.types import FloatArray
-from desopt.studies.cases import FIELDS, Case, from_mapping
+from desopt.studies.cases import FIELDS, NAMES, Case, from_mapping
 from desopt.studies.output import replacing
 from desopt.studies.schema import (
     CURVES,
     FORMAT,
-    MIGRATION,
+    MIGRATIONS,
     OUTCOMES,
-    READ_FORMAT_1,
+    READ,
     SCHEMA,
     TABLES,
     WHERE_CHOSEN,
@@ -140,15 +140,15 @@ class Store:
             self._connection.execute("PRAGMA foreign_keys = ON")
             with self.transaction():
                 if self._format() or not self._tables():
-                    self._execute({0: SCHEMA, 1: MIGRATION}.get(self._format(), ""))
+                    self._execute({0: SCHEMA, **MIGRATIONS}.get(self._format(), ""))
         found = self._format()
-        if found not in (1, FORMAT):
+        if found not in (*READ, FORMAT):
             raise sqlite3.DatabaseError(
                 f"its format is {found}, this version of desopt reads {FORMAT}"
             )
         if missing := sorted(TABLES - self._tables()):
             raise sqlite3.DatabaseError(f"it has no table {', '.join(missing)}")
-        self._execute(READ_FORMAT_1 if found == 1 else "")
+        self._execute(READ.get(found, ""))
 
     def _tables(self) -> set[str]:
         """The names of the tables. Views do not count: a query of one might never end."""
@@ -376,9 +376,9 @@ class Store:
         outcomes = [o for o in stored if ids is None or o.case.id in ids]
         plain = [name for name in Outcome.__dataclass_fields__ if name not in ("case", "curve")]
         named = ["rounds_done" if name == "rounds" else name for name in plain]
-        with _table(target / "cases.csv", ["id", "items", *FIELDS, *named]) as cases:
+        with _table(target / "cases.csv", ["id", "items", *NAMES, *named]) as cases:
             for o in outcomes:
-                settings = [getattr(o.case, name) for name in FIELDS]
+                settings = [getattr(o.case, name) for name in NAMES]
                 ended = [getattr(o, name) for name in plain]
                 cells = [o.case.id, " ".join(items[o.case.id]), *settings, *ended]
                 cases.writerow(map(_cell, cells))

@@ -17,6 +17,7 @@ from desopt.studies.cases import Case
 from desopt.studies.datasets import digest, digest_if_available
 from desopt.studies.estimates import Estimates
 from desopt.studies.leases import forget_failures
+from desopt.studies.problems import code
 from desopt.studies.store import Store
 
 #: The cases of a study by item.
@@ -38,9 +39,9 @@ class Study:
         return replace(self, items=select_cases(self.items, selectors))
 
     def with_digests(self, digests: Mapping[str, str | None]) -> Study:
-        """The study with the digests of its data sets in the cases to run."""
+        """The study with the digests of its data sets and Python code in the cases to run."""
         items = {
-            item: [replace(case, digest=digests[case.data]) for case in cases]
+            item: [_identified(case, digests[case.data], code(case.problem)) for case in cases]
             for item, cases in self.items.items()
         }
         return replace(self, items=items)
@@ -54,6 +55,11 @@ class Study:
     def cases(self) -> list[Case]:
         """The cases to run. A case of several items is listed once."""
         return distinct_cases(self.items)
+
+
+def _identified(case: Case, digest: str | None, code: str | None) -> Case:
+    found = replace(case, digest=digest)
+    return found if found.code == code else found.varied(code=code)
 
 
 def distinct_cases(items: Items) -> list[Case]:
@@ -129,7 +135,9 @@ class CurrentCases:
     def __call__(self, item: str, case: Case, was_current: bool) -> bool:
         if case.data not in self._named:
             return self._any_data and was_current
-        if replace(case, digest=None) not in self._settings.get(item, ()):
+        if _identified(case, None, None) not in self._settings.get(item, ()):
+            return False
+        if case.code is not None and case.code != code(case.problem):
             return False
         if case.digest is None:
             return was_current and case.data not in self._renewed

@@ -16,12 +16,12 @@ from typing import Any
 from desopt import plugins
 from desopt.contract.errors import check_name
 from desopt.methods import METHODS
-from desopt.objectives import objective_names
-from desopt.studies.cases import FIELDS, Case, make_case
+from desopt.studies import problems
+from desopt.studies.cases import NAMES, Case, make_case
 
 #: Keys whose name differs from that of the field of ``Case``, being plural.
 _LISTS = {"data": "data", "problems": "problem", "methods": "method"}
-_GRIDS = tuple(name for name in FIELDS if name not in (*_LISTS.values(), "run", "digest"))
+_GRIDS = tuple(name for name in NAMES if name not in (*_LISTS.values(), "run", "digest", "code"))
 _KEYS = (*_LISTS, *_GRIDS, "runs", "seeds")
 #: The largest number of cases of an item. A typing error should not fill the memory.
 MAX_CASES = 1_000_000
@@ -81,8 +81,8 @@ def _cases(item: str, keys: dict[str, Any]) -> list[Case]:
             raise ValueError(f"{key} is missing; item {item!r} needs a list of them")
     for method in grid["method"]:
         check_name("method", method, METHODS)
-    for problem in grid["problem"]:
-        check_name("problem", problem, objective_names())
+    for problem, data in product(grid["problem"], grid["data"]):
+        problems.check(problem, data)
     count = math.prod(map(len, (seeds, *grid.values())))
     if count > MAX_CASES:
         raise ValueError(f"item {item!r} would have {count:,} cases, more than {MAX_CASES:,}")

@@ -13,7 +13,8 @@ from typing import Any
 from desopt import plugins
 from desopt.studies.cases import Case, from_mapping
 from desopt.studies.datasets import digest
-from desopt.studies.execute import Split, execute, warm_up
+from desopt.studies.execute import Alone, Ground, Split, execute, warm_up
+from desopt.studies.problems import NO_DATA, code
 
 
 class CaseRunner:
@@ -22,15 +23,25 @@ class CaseRunner:
     def __init__(self, data_dir: str | None) -> None:
         self._data_dir = data_dir
         self._loaded: tuple[tuple[str, int | None, str | None], Split] | None = None
-        self._warm: set[tuple[type, str]] = set()
+        self._warm: set[tuple[Any, str]] = set()
 
     def run(self, case: Case) -> dict[str, Any]:
-        split = self._split(case)
-        kind = type(split.train.X), case.method
+        self._check_code(case)
+        ground: Ground = Alone(case.problem) if case.data == NO_DATA else self._split(case)
+        layout = type(ground.train.X) if isinstance(ground, Split) else None
+        kind = layout, case.method
         if kind not in self._warm:
-            warm_up(case, split)
+            warm_up(case, ground)
             self._warm.add(kind)
-        return execute(case, split)
+        return execute(case, ground)
+
+    def _check_code(self, case: Case) -> None:
+        """A Python objective must be the one whose digest is in the case."""
+        if case.code is not None and case.code != code(case.problem):
+            raise ValueError(
+                f"{case.problem} has changed since the study began; repeat the command to run the "
+                "new code"
+            )
 
     def _split(self, case: Case) -> Split:
         wanted = case.data, case.rows, case.digest
