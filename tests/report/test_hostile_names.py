@@ -16,6 +16,7 @@ from helpers.fake_results import ENDS, case, curves, one_item, outcome, write
 
 from desopt.report import claims, figures, page, tables
 from desopt.report import write as writing
+from desopt.report.findings import Findings
 from desopt.report.results import Results, summarise
 
 COMMAND = [sys.executable, "-c", "from desopt.cli.app import main; main()"]
@@ -60,7 +61,7 @@ def hostile() -> Results:
 
 def test_names_cannot_reach_the_page(hostile: Results) -> None:
     plans = figures.planned(hostile)
-    text = page.render(hostile, claims.judge(hostile), plans, ["svg", "pdf"])
+    text = page.render(hostile, Findings(claims.judge(hostile), figures=plans), ["svg", "pdf"])
     found = Tags(text)
     scripts = [attributes for tag, attributes in found.found if tag == "script"]
     assert scripts == [{"type": "application/json", "id": "data"}, {}]
@@ -76,7 +77,7 @@ def test_names_cannot_reach_the_page(hostile: Results) -> None:
 
 
 def test_the_page_allows_its_own_script_only(hostile: Results) -> None:
-    text = page.render(hostile, [], [], [])
+    text = page.render(hostile, Findings(), [])
     policy = re.findall(r'Content-Security-Policy" content="(.*?)"', text)[0]
     assert "unsafe" not in policy
     for tag in ("style", "script"):

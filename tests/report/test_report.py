@@ -19,6 +19,7 @@ from desopt.data.catalogue import CATALOGUE
 from desopt.report import claims, drawing, figures, names, page, page_data, tables, verdicts
 from desopt.report import results as medians
 from desopt.report import write as writing
+from desopt.report.findings import Findings, find
 from desopt.report.results import Results, read_results, summarise
 from desopt.studies.store import Store
 
@@ -191,7 +192,7 @@ def test_numbers_have_five_digits() -> None:
 
 
 def test_the_page_has_the_curves_as_plain_numbers(results: Results) -> None:
-    data = json.loads(page._script(page_data.page_data(results)))
+    data = json.loads(page._script(page_data.page_data(results.items)))
     series = results.item("curves")[0]
     found = data["series"][0]
     assert (found["problem"], found["data"], found["step"]) == ("lr", "ijcnn1", 0.1)
@@ -201,7 +202,7 @@ def test_the_page_has_the_curves_as_plain_numbers(results: Results) -> None:
 
 
 def test_items_share_their_series(results: Results) -> None:
-    packed = page_data.page_data(results)
+    packed = page_data.page_data(results.items)
     distinct = {s.case.id for series in results.items.values() for s in series}
     assert len(packed["series"]) == len(distinct)
     members = {item["name"]: [m[0] for m in item["members"]] for item in packed["items"]}
@@ -211,8 +212,8 @@ def test_items_share_their_series(results: Results) -> None:
 
 
 def test_the_page_holds_the_numbers_and_lets_nothing_out(results: Results) -> None:
-    text = page.render(results, claims.judge(results), figures.planned(results), ["svg"])
-    assert text == page.render(results, claims.judge(results), figures.planned(results), ["svg"])
+    text = page.render(results, find(results), ["svg"])
+    assert text == page.render(results, find(results), ["svg"])
     assert text.count("</script>") == 2  # what a message says does not end ours
     assert "&lt;/script&gt;&lt;b&gt;" in text
     assert "{{" not in text
@@ -228,7 +229,7 @@ def test_the_page_holds_the_numbers_and_lets_nothing_out(results: Results) -> No
 
 def test_four_thousand_cases_make_a_page_below_two_megabytes() -> None:
     big = one_item("curves", curves(("ijcnn1", "covtype"), luck=0.03))
-    noisy = page.render(big, [], [], [])
+    noisy = page.render(big, Findings(), [])
     per_series = len(noisy) / len(big.item("curves"))
     assert per_series * 4000 / 8 < 1.5e6  # 4,000 cases are 500 series of 8 runs
 
@@ -244,10 +245,10 @@ def test_a_single_case_and_an_own_study(tmp_path: Path) -> None:
     single = write(tmp_path / "one", {"mine": [outcome(case())]})
     written = writing.write(read_results(single), tmp_path / "a", ["html", "svg"], lambda *_: None)
     assert [path.name for path in written.paths] == ["index.html", "mine-training-loss.svg"]
-    assert written.claims == []
+    assert not written.claims
 
     own = [outcome(case(workers=w, run=r), end=0.2 + w / 100) for w in (2, 5) for r in (0, 1)]
-    packed = page_data.page_data(one_item("by/size", own))
+    packed = page_data.page_data(one_item("by/size", own).items)
     assert [v["label"] for v in packed["items"][0]["variants"]] == ["M = 2", "M = 5"]
     (plan,) = figures.planned(one_item("by/size", own))
     assert plan.name == "by-size-training-loss"

@@ -87,7 +87,7 @@ def _print_claims(claims: Sequence[Claim]) -> None:
     if not claims:
         return
     colours = {"holds": "green", "does not hold": "red", "not enough data": "dim"}
-    table = Table("claim of the paper", "verdict", "numbers", box=SIMPLE)
+    table = Table("claim", "verdict", "numbers", box=SIMPLE)
     for claim in claims:
         verdict = Text(claim.verdict, colours[claim.verdict])
         table.add_row(claim.text, verdict, Text(claim.numbers))  # Text: a name may contain markup

@@ -10,11 +10,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from desopt.cli.options import Debug, Plugin
+from desopt.studies.builtin import BUILT_IN
 
 if TYPE_CHECKING:
     from desopt.studies.study import Study
 
-EXAMPLES = """\b
+EXAMPLES = f"""\b
+Studies:
+  paper        the paper's experiments
+{"".join(f"  {name:<12} {study.about}{chr(10)}" for name, study in BUILT_IN.items())}
+\b
 Examples:
   desopt suite paper --list                      list the cases and the time left
   desopt suite paper                             all figures at a small scale, in minutes
@@ -30,12 +35,18 @@ methods. A comma means or, a colon means and. The option can be repeated.
 
 def suite(
     study: Annotated[
-        str, typer.Argument(metavar="STUDY", help="paper, or the path of a TOML file.")
+        str,
+        typer.Argument(
+            metavar="STUDY", help="paper, another built-in study, or the path of a TOML file."
+        ),
     ] = "paper",
     scale: Annotated[
-        str,
-        typer.Option(help="For paper: smoke (seconds), small (minutes) or full (as in the paper)."),
-    ] = "small",
+        str | None,
+        typer.Option(
+            help="For paper: smoke (seconds), small (minutes, the default) or full (as in the "
+            "paper). For other built-in studies: smoke or full (the default)."
+        ),
+    ] = None,
     only: Annotated[
         list[str] | None, typer.Option(metavar="NAMES", help="Run a part of the study; see below.")
     ] = None,
@@ -82,9 +93,13 @@ def suite(
 
     if study == "paper":
         where = str(data_dir) if data_dir else None
-        chosen = studies.paper(scale, data or (), rows, where)
+        chosen = studies.paper(scale or "small", data or (), rows, where)
+    elif study in BUILT_IN:
+        _refuse(data=data, rows=rows)
+        where = str(data_dir) if data_dir else None
+        chosen = studies.built_in(study, scale, where)
     else:
-        _refuse(scale=scale != "small", data=data, rows=rows)
+        _refuse(scale=scale, data=data, rows=rows)
         where = str(data_dir or Path(study).parent)
         chosen = studies.from_toml(Path(study))
     chosen = chosen.only(only or ())
@@ -103,7 +118,8 @@ def _refuse(**given: object) -> None:
     for name, value in given.items():
         if value:
             raise typer.BadParameter(
-                "applies to the study paper only; set it in the TOML file", param_hint=f"--{name}"
+                "does not apply to this study; use a TOML file and set it there",
+                param_hint=f"--{name}",
             )
 
 

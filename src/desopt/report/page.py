@@ -13,10 +13,11 @@ from urllib.parse import quote
 
 from desopt.report import tables
 from desopt.report.figures import PlannedFigure
+from desopt.report.findings import Findings
 from desopt.report.page_data import page_data
 from desopt.report.results import Results
 from desopt.report.tables import Table
-from desopt.report.verdicts import FAILS, HOLDS, UNKNOWN, Claim, departures
+from desopt.report.verdicts import FAILS, HOLDS, UNKNOWN, Claim
 from desopt.studies.output import printable
 
 TITLE = "Distributed evolution strategies: results"
@@ -27,12 +28,11 @@ SIGNS = {HOLDS: "\N{CHECK MARK}", FAILS: "\N{MULTIPLICATION X}", UNKNOWN: "?"}
 
 def render(
     results: Results,
-    claims: Sequence[Claim],
-    figures: Sequence[PlannedFigure],
+    found: Findings,
     formats: Sequence[str],
 ) -> str:
     """The page. Equal results give equal pages."""
-    data = page_data(results)
+    data = page_data(results.items if found.shown is None else found.shown)
     css, js = _asset("page.css"), _asset("page.js")
     parts = {
         "title": TITLE,
@@ -42,12 +42,12 @@ def render(
         "js_hash": _hash(js),
         "data": _script(data),
         "lead": _lead(results),
-        "verdicts": _verdicts(claims),
-        "claims": _claims(claims, departures(results)),
-        "tables": _section("tables", "Tables", map(_table, tables.tables(results))),
-        "figures": _figures(figures, formats, results.of_paper),
+        "verdicts": _verdicts(found.claims),
+        "claims": _claims(found),
+        "tables": _section("tables", "Tables", map(_table, found.tables)),
+        "figures": _figures(found.figures, formats, results.of_paper),
         "provenance": _provenance(results),
-        "fallback": _fallback(figures, formats),
+        "fallback": _fallback(found.figures, formats),
     }
     parts["contents"] = _contents(parts, bool(data["profiles"]))
     page = _asset("page.html")
@@ -112,7 +112,7 @@ def _verdicts(claims: Sequence[Claim]) -> str:
         f"{COUNTED[verdict]}</a></li>"
         for verdict, kind in KINDS.items()
     )
-    label = f"Verdicts on {len(claims)} claims of the paper"
+    label = f"Verdicts on {len(claims)} claims"
     return f'<ul class="verdicts" aria-label="{label}">{chips}</ul>'
 
 
@@ -128,17 +128,18 @@ def _section(name: str, title: str, blocks: object) -> str:
     return f'<section id="{name}">\n<h2>{title}</h2>\n{body}</section>\n' if body else ""
 
 
-def _claims(claims: Sequence[Claim], departed: str) -> str:
-    if not claims:
+def _claims(found: Findings) -> str:
+    if not found.claims:
         return ""
-    items = "".join(map(_claim, claims))
-    intro = "<p>The paper's claims, each decided by a fixed rule from the results alone.</p>"
-    if departed:
+    items = "".join(map(_claim, found.claims))
+    intro = f"<p>{_text(found.intro)}</p>"
+    if found.departed:
         intro += (
             "<p><b>The settings differ from the paper's</b>, and the verdicts hold for these: "
-            f"{_text(departed)}.</p>"
+            f"{_text(found.departed)}.</p>"
         )
-    return _section("claims", "Claims of the paper", [intro, f'<ol class="claims">{items}</ol>'])
+    blocks = [intro, f'<ol class="claims">{items}</ol>']
+    return _section("claims", _text(found.heading), blocks)
 
 
 def _claim(claim: Claim) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from desopt.methods.registry import METHODS, Look
 from desopt.objectives.losses import LOSSES
 from desopt.report import names, profiles, style
 from desopt.report.profiles import compare
-from desopt.report.results import Results, Series, best_steps, varying
+from desopt.report.results import Series, best_steps, varying
 
 DIGITS = 5
 POINTS = 60  # of a curve: more are indistinguishable on a screen
@@ -21,9 +21,9 @@ DELTAS = (0.1, 0.05, 0.01, 0.001)
 Column = tuple[float | None, ...]
 
 
-def page_data(results: Results) -> dict[str, Any]:
+def page_data(items: Mapping[str, Sequence[Series]]) -> dict[str, Any]:
     """Everything that the page draws. Items share series, and series share x columns."""
-    series = {s.case.id: s for found in results.items.values() for s in found}
+    series = {s.case.id: s for found in items.values() for s in found}
     place = {case: i for i, case in enumerate(series)}
     columns: dict[Column, int] = {}
     generated = {s.case.data: s.generated for s in series.values()}
@@ -37,8 +37,8 @@ def page_data(results: Results) -> dict[str, Any]:
         "data": {name: names.data(name, generated[name]) for name in sets},
         "series": [_series(s, columns) for s in series.values()],
         "columns": list(columns),
-        "items": [_item(name, found, place) for name, found in results.items.items()],
-        "profiles": [p for name, found in results.items.items() for p in _profiles(name, found)],
+        "items": [_item(name, found, place) for name, found in items.items()],
+        "profiles": [p for name, found in items.items() for p in _profiles(name, found)],
     }
 
 

@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from desopt.report import figures, page, tables
-from desopt.report.claims import judge
+from desopt.report.findings import find
 from desopt.report.results import Results
-from desopt.report.verdicts import Claim, departures
+from desopt.report.verdicts import Claim
 from desopt.studies.output import printable, write_text
 from desopt.system.plot_style import require_matplotlib
 
@@ -26,7 +26,7 @@ class WrittenReport:
     """The verdicts and the files of a report."""
 
     claims: Sequence[Claim]
-    departures: str  # from the paper's settings
+    departures: str  # of the settings from those that the claims are about
     paths: Sequence[Path]
 
 
@@ -37,24 +37,22 @@ def write(
     drawn = [form for form in formats if form in ("svg", "pdf")]
     if drawn:
         require_matplotlib(NEEDS)
-    claims = judge(results) if results.of_paper else []
-    plans = figures.planned(results)
-    count = len(plans) * bool(drawn) + 1
+    found = find(results)
+    count = len(found.figures) * bool(drawn) + 1
     out.mkdir(parents=True, exist_ok=True)
-    departed = departures(results)
-    paths = _write_claims(claims, departed, out)
-    for plan in plans if drawn else ():
+    paths = _write_claims(found.claims, found.departed, out)
+    for plan in found.figures if drawn else ():
         step(plan.name, count)
         paths += figures.save(plan, out / "figures", drawn)
     step("page", count)
     if "tex" in formats:
-        paths += [tables.write_latex(table, out) for table in tables.tables(results)]
+        paths += [tables.write_latex(table, out) for table in found.tables]
     if "html" in formats:
         target = out / "index.html"
-        write_text(target, page.render(results, claims, plans, drawn))
+        write_text(target, page.render(results, found, drawn))
         paths.insert(0, target)
     _remove_former(out, paths, [*formats, "md", "json"])
-    return WrittenReport(claims, departed, paths)
+    return WrittenReport(found.claims, found.departed, paths)
 
 
 def _remove_former(out: Path, paths: Sequence[Path], formats: Sequence[str]) -> None:

@@ -13,6 +13,7 @@ from desopt.contract.errors import check_name
 from desopt.data import available
 from desopt.studies import paper as papers
 from desopt.studies import runner, toml
+from desopt.studies.builtin import BUILT_IN
 from desopt.studies.cases import Case
 from desopt.studies.datasets import digest, digest_if_available
 from desopt.studies.estimates import Estimates
@@ -109,6 +110,12 @@ def paper(
     items = papers.items(scale, names, rows, data_dir)
     # One study for any choice of data sets: results of earlier runs on others remain part of it.
     return Study(f"paper {scale}", items, items, any_data=True)
+
+
+def built_in(name: str, scale: str | None = None, data_dir: str | None = None) -> Study:
+    """One of the other studies that come with desopt (``builtin.BUILT_IN``)."""
+    chosen, items = BUILT_IN[name].items(scale, data_dir)
+    return Study(f"{name} {chosen}", items, items)
 
 
 def from_toml(path: Path) -> Study:
