@@ -15,7 +15,7 @@ import numpy as np
 from desopt.contract import streams
 from desopt.contract.streams import Purpose, Stream
 from desopt.contract.types import BoolArray, FloatArray, IndexArray
-from desopt.data import cache, libsvm, readers
+from desopt.data import cache, libsvm, readers, sites
 from desopt.data.matrices import Matrix, density, in_suitable_layout, unit_rows
 from desopt.data.twins import TWINS, VERSION, generate
 from desopt.system.terminal import warn
@@ -64,7 +64,8 @@ class DataSet:
 class CatalogueEntry:
     """A data set in LIBSVM text: its file, shape, labels and scaling.
 
-    ``page`` is its folder on the LIBSVM page; empty for sets that are not there.
+    ``page`` is its folder on the LIBSVM page; empty for sets that are not there. ``sites`` are the
+    files of a set from several sites (``data.sites``), in the folder ``file``.
     """
 
     file: str
@@ -75,6 +76,7 @@ class CatalogueEntry:
     scaling: str = ""
     in_paper: bool = False
     page: str = "binary"
+    sites: tuple[str, ...] = ()
 
     @property
     def stem(self) -> str:
@@ -114,6 +116,16 @@ CATALOGUE = {
     "a9a": CatalogueEntry("a9a", 32_561, 123, 451_592, 0),
     "mushrooms": CatalogueEntry("mushrooms", 8_124, 112, 170_604, 1.5),
     "heart": CatalogueEntry("heart_scale", 270, 13, 3_378, 0),
+    "heart-sites": CatalogueEntry(
+        "heart",
+        920,
+        13,
+        10_028,
+        0,
+        "columns standardised, 0 where missing",
+        page="",
+        sites=tuple(f"processed.{s}.data" for s in ("cleveland", "hungarian", "switzerland", "va")),
+    ),
 }
 
 
@@ -141,7 +153,11 @@ def load(
         return _twin(name, rows, seed)
     known = CATALOGUE.get(name)
     path = find(name, data_dir)
-    X, labels = _parsed(path, known, label)
+    places = None
+    if known is not None and known.sites:
+        X, labels, places = sites.read(path, known.sites)
+    else:
+        X, labels = _parsed(path, known, label)
     if known is not None and (X.shape[0], X.shape[1]) != (known.rows, known.n):
         warn(
             f"{path} holds {X.shape[0]:,} rows of {X.shape[1]:,} numbers, but {name} has "
@@ -150,16 +166,23 @@ def load(
         )
     y, rule = binary_labels(labels, positive, known.above if known else None, str(path))
     done = [path.name, known.scaling if known else "", rule]
-    whole = DataSet(name if known else _stem(path.name), X, y, "; ".join(filter(None, done)))
+    title, origin = name if known else _stem(path.name), "; ".join(filter(None, done))
+    whole = DataSet(title, X, y, origin, sites=places)
     return whole if rows is None else subset(whole, rows, seed)
 
 
 def find(name: str, data_dir: str | Path | None = None) -> Path:
-    """The file of a named set, or a file by its path or by its name in a data folder."""
+    """The file of a named set, or a file by its path or by its name in a data folder.
+
+    For a set from several sites: the folder of their files.
+    """
     path = lookup(name, data_dir)
     if path is not None:
         return path
     looked = ", ".join(map(str, folders(data_dir)))
+    if name in CATALOGUE and CATALOGUE[name].sites:
+        wanted = ", ".join(f"{CATALOGUE[name].file}/{file}" for file in CATALOGUE[name].sites)
+        raise FileNotFoundError(f"{name} is not here: no {wanted} in {looked}; put them there")
     if name in CATALOGUE:
         twin = f"{name.lower()}-like"
         raise FileNotFoundError(
@@ -178,8 +201,12 @@ def find(name: str, data_dir: str | Path | None = None) -> Path:
 
 def lookup(name: str, data_dir: str | Path | None = None) -> Path | None:
     """As ``find``, but None if there is no such file."""
-    stem = CATALOGUE[name].stem if name in CATALOGUE else os.path.expanduser(name)
-    places = folders(data_dir) if name in CATALOGUE else [Path(), *folders(data_dir)]
+    known = CATALOGUE.get(name)
+    if known is not None and known.sites:
+        there = (place / known.file for place in folders(data_dir))
+        return next((p for p in there if all((p / s).is_file() for s in known.sites)), None)
+    stem = known.stem if known else os.path.expanduser(name)
+    places = folders(data_dir) if known else [Path(), *folders(data_dir)]
     for place in places:
         for suffix in ("", *libsvm.COMPRESSIONS):
             path = place / f"{stem}{suffix}"

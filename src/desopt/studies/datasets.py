@@ -51,10 +51,12 @@ def digest(name: str, data_dir: str | None = None) -> str:
         return _hex(NO_DATA.encode())
     if name in TWINS:
         return _hex(f"{name} {TWINS[name]} {VERSION} {STREAM_VERSION}".encode())
-    content = file_digest(find(name, data_dir))
+    path = find(name, data_dir)
     if name not in CATALOGUE:
-        return content
+        return file_digest(path)
     known = CATALOGUE[name]
+    files = [path / file for file in known.sites] or [path]
+    content = "".join(map(file_digest, files))
     return _hex(bytes.fromhex(content) + f"{known.scaling} {known.above} {known.n}".encode())
 
 
