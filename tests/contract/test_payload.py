@@ -119,7 +119,8 @@ def test_merge_looks_at_the_payloads(name: str) -> None:
     if algorithm.layout.bits:
         other = [bytes([a.payload[0] ^ 1]) + a.payload[1:] for a in answers]
     else:
-        other = [(-np.frombuffer(a.payload, "<f8")).tobytes() for a in answers]
+        number = "<f4" if algorithm.layout.float32 else "<f8"
+        other = [(-np.frombuffer(a.payload, number)).tobytes() for a in answers]
     changed = [replace(a, payload=payload) for a, payload in zip(answers, other, strict=True)]
     assert bits(algorithm.merge(state, answers)) != bits(algorithm.merge(state, changed))
 
@@ -217,6 +218,7 @@ def test_size_of_an_answer(name: str, iterations: int, n: int) -> None:
     expected = {
         "K bits": -(-iterations // 8),
         "K/2 numbers": 8 * iterations // 2,
+        "K/2 float32": 4 * iterations // 2,
         "λ numbers": 8 * 11,
     }
     assert len(answer.payload) == expected[METHODS[name].answer]
@@ -239,8 +241,10 @@ def test_bad_payloads_are_refused(name: str) -> None:
     if algorithm.layout.bits:
         cases[f"worker {bad} has bits set beyond bit 9"] = good[:1] + bytes([good[1] | 4])
     else:
-        cases[f"worker {bad} has a NaN scalar"] = np.float64("nan").tobytes() + good[8:]
-        cases[f"worker {bad} has an infinite scalar"] = np.float64("-inf").tobytes() + good[8:]
+        number = np.float32 if algorithm.layout.float32 else np.float64
+        nan, infinite = number("nan").tobytes(), number("-inf").tobytes()
+        cases[f"worker {bad} has a NaN scalar"] = nan + good[len(nan) :]
+        cases[f"worker {bad} has an infinite scalar"] = infinite + good[len(nan) :]
     for message, payload in cases.items():
         with pytest.raises(ValueError, match=message):
             algorithm.merge(state, [*answers[:-1], Answer(bad, payload)])

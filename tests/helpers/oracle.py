@@ -41,6 +41,8 @@ class Settings(NamedTuple):
     l: int = 8
     mu: float = 1e-6
     last: int | None = None
+    P: int = 10
+    C: int = 4096
     lower: float | Vector = -math.inf
     upper: float | Vector = math.inf
 
@@ -286,6 +288,88 @@ def feedsign(loss: Loss, shards: Sequence[Shard], x0: Vector, run: Settings) -> 
     return x, None
 
 
+def zo_nsgd(loss: Loss, shards: Sequence[Shard], x0: Vector, run: Settings) -> tuple[Vector, None]:
+    """Slopes of all workers along K / 2 shared directions; a step of fixed length by the means."""
+    x, m = x0.copy(), np.zeros_like(x0)
+    for t in range(run.T):
+        d = np.zeros_like(x)
+        for k in range(run.spent(t, run.K // 2)):
+            stream, slopes = Stream(run.seed, t, SERVER, k, Purpose.NORMAL), []
+            for i, shard in enumerate(shards):
+                batch = minibatch(shard, run.b, run.seed, t, i, k)
+                g, u = estimate(loss, batch, x, run, stream)
+                slopes.append(np.float64(np.float32(g)))
+            d -= np.mean(slopes) * u
+        if d.any():
+            d *= run.alpha / math.sqrt(t + 1) / np.linalg.norm(d)
+        m = run.beta * m + (1.0 - run.beta) * d
+        x = run.inside(x + m)
+    return x, None
+
+
+def nsgd_step(run: Settings, t: int, k: int) -> float:
+    """Step sizes of ZO-NSGD where d, a sum of slopes times directions, is no shorter than 4."""
+    return run.alpha / math.sqrt(t + 1) / 4
+
+
+def constant_step(run: Settings, t: int, k: int) -> float:
+    """Step sizes of FedKSeed."""
+    return run.alpha
+
+
+def decomfl_step(run: Settings, t: int, k: int) -> float:
+    """Step sizes of DeComFL: alpha over the number of directions in the local step of k."""
+    first = k - k % run.P
+    return run.alpha / min(run.P, run.K // 2 - first)
+
+
+def decomfl(loss: Loss, shards: Sequence[Shard], x0: Vector, run: Settings) -> tuple[Vector, None]:
+    """DeComFL: the scalars of every worker's local steps on shared directions, averaged."""
+    x = x0.copy()
+    for t in range(run.T):
+        count, scalars = run.spent(t, run.K // 2), []
+        for i, shard in enumerate(shards):
+            v, g = x.copy(), np.zeros(count)
+            for first in range(0, count, run.P):
+                group = range(first, min(first + run.P, count))
+                batch = minibatch(shard, run.b, run.seed, t, i, first // run.P)
+                step = np.zeros_like(v)
+                for k in group:
+                    stream = Stream(run.seed, t, SERVER, k, Purpose.NORMAL)
+                    g[k], u = estimate(loss, batch, v, run, stream)
+                    step += decomfl_step(run, t, k) * g[k] * u
+                v = run.inside(v - step)
+            scalars.append(g.astype(np.float32).astype(np.float64))
+        for k, g_k in enumerate(np.mean(scalars, axis=0)):
+            u = normals(Stream(run.seed, t, SERVER, k, Purpose.NORMAL), len(x))
+            x = x - decomfl_step(run, t, k) * g_k * u
+        x = run.inside(x)
+    return x, None
+
+
+def fedkseed(loss: Loss, shards: Sequence[Shard], x0: Vector, run: Settings) -> tuple[Vector, None]:
+    """FedKSeed: local steps along candidates; their scalars are accumulated, one per candidate."""
+
+    def candidate(j: int) -> Stream:
+        return Stream(run.seed, 0, SERVER, j, Purpose.NORMAL)
+
+    x = x0.copy()
+    for t in range(run.T):
+        a = np.zeros(run.C)
+        for i, shard in enumerate(shards):
+            drawn = integers(Stream(run.seed, t, i, 0, Purpose.CANDIDATE), run.K // 2, run.C)
+            v = x.copy()
+            for k in range(run.spent(t, run.K // 2)):
+                batch = minibatch(shard, run.b, run.seed, t, i, k)
+                g, z = estimate(loss, batch, v, run, candidate(int(drawn[k])))
+                v = run.inside(v - run.alpha * g * z)
+                a[drawn[k]] += float(np.float32(g)) / len(shards)
+        for j in np.flatnonzero(a):
+            x = x - run.alpha * a[j] * normals(candidate(int(j)), len(x))
+        x = run.inside(x)
+    return x, None
+
+
 def es_csa(loss: Loss, shards: Sequence[Shard], x0: Vector, run: Settings) -> tuple[Vector, None]:
     """The (mu / mu_w, lambda)-ES with cumulative step-size adaptation, one generation a round."""
     n, M, N = len(x0), len(shards), sum(X.shape[0] for X, _ in shards)
@@ -410,6 +494,9 @@ ORACLE: dict[str, Reference] = {
     "zo-signsgd": Reference(zo_signsgd, 0.02),
     "es-csa": Reference(es_csa),
     "feedsign": Reference(feedsign, 0.02),
+    "zo-nsgd": Reference(zo_nsgd, 0.04, nsgd_step),
+    "decomfl": Reference(decomfl, 0.05, decomfl_step),
+    "fedkseed": Reference(fedkseed, 0.02, constant_step),
     "cma-es": Reference(cma_es),
 }
 

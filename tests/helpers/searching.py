@@ -54,7 +54,7 @@ def case_name(value: Any) -> str:
 
 def make(name: str, sampler: Sampler | None = None, **changes: Any) -> Any:
     values = {"step_size": 0.5, "iterations": 6, "momentum": 0.5, "seed": 3, "radius": 1e-6,
-              "mixture": 8, "population": 5, "sampler": sampler}  # fmt: skip
+              "mixture": 8, "population": 5, "perturbations": 1, "sampler": sampler}  # fmt: skip
     return METHODS[name].make(name, values | changes)
 
 

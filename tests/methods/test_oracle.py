@@ -1,7 +1,7 @@
 """Every method against the oracle: the same accept decisions, and x to 1e-12.
 
 Tolerances are relative to max(1, |x|). 1e-12 is for the order in which numbers are added; it
-holds wherever values of f are only compared. The two Fed-ZO methods divide differences of
+holds wherever values of f are only compared. Methods on slopes divide differences of
 values by 2 mu, which makes rounding of the values visible in x: see ``slope_tolerance``.
 """
 
@@ -118,7 +118,8 @@ def slope_tolerance(method: str, problem: Problem, x: Vector) -> float:
     sqrt(4) u F_max sqrt(b + z + 10) / (2 mu), which is 1e-9 for F_max = 1 and mu = 1e-6. Each
     enters x times alpha_k u_k, again with random signs, and |u_kj| < 6.8, where the normal
     numbers end. Five times that is allowed. Steps are short enough for later ones not to
-    amplify a difference.
+    amplify a difference. Where slopes are sent in single precision, such a difference may change
+    the last bit of one, 2^-24 of it: of some hundred slopes, four may.
     """
     X = problem.whole[0]
     z = int(np.diff(X.indptr).max()) if sparse.issparse(X) else X.shape[1]
@@ -127,8 +128,9 @@ def slope_tolerance(method: str, problem: Problem, x: Vector) -> float:
     run, step = settings_of(method, problem), oracle.ORACLE[method].slope_step
     assert step is not None
     slope = 2.0**-53 * largest * math.sqrt(B + z + 10) / run.mu
-    squares = sum(step(run, t, k) ** 2 for k in range(K // 2) for t in range(T))
-    return 5 * 6.8 * slope * math.sqrt(squares)
+    steps = [step(run, t, k) for k in range(K // 2) for t in range(T)]
+    single = 4 * 2.0**-24 * largest * max(steps) * ("float32" in METHODS[method].answer)
+    return 6.8 * (5 * slope * math.hypot(*steps) + single)
 
 
 def tolerance(method: str, problem: Problem, x: Vector) -> float:
@@ -256,7 +258,8 @@ def test_momentum(method: str, momentum: float) -> None:
     problem, x0 = dealt("nsvm", *made_up("csr")), np.zeros(12)
     x, _ = reference(method, problem, x0, beta=momentum)
     other, _ = reference(method, problem, x0, beta=0.5)
-    assert distance(package(method, problem, x0, momentum=momentum).x, x) <= EXACT
+    found = package(method, problem, x0, momentum=momentum).x
+    assert distance(found, x) <= tolerance(method, problem, x)
     assert distance(other, x) > 1e-3
 
 
@@ -302,7 +305,7 @@ def test_population_of_es_csa() -> None:
 BOUNDS = (-0.05, 0.08)
 
 #: Step sizes that reach the bounds.
-IN_BOUNDS = {"fed-zo-gd": 0.1, "fed-zo-sgd": 0.05, "zo-signsgd": 0.02, "feedsign": 0.2}
+IN_BOUNDS = {"fed-zo-sgd": 0.05, "zo-signsgd": 0.02, "feedsign": 0.2, "decomfl": 0.3}
 
 
 @pytest.mark.parametrize("fun", ["built-in", "callable"])

@@ -45,8 +45,9 @@ def test_a_name_makes_its_algorithm(name: str, method: Method) -> None:
 def test_contents_and_cost_of_an_answer(name: str, method: Method) -> None:
     algorithm = made(name)
     count, what = method.answer.split()
-    held = {"bits": (number(count), 0), "numbers": (0, number(count))}[what]
-    assert (algorithm.layout.bits, algorithm.layout.float32 + algorithm.layout.float64) == held
+    layout, kinds = algorithm.layout, ("bits", "float32", "numbers")
+    held = tuple(number(count) if what == kind else 0 for kind in kinds)
+    assert (layout.bits, layout.float32, layout.float64) == held
     assert algorithm.cost.most == number(method.values)
 
 
@@ -64,7 +65,7 @@ def test_minibatches_are_drawn_as_declared(name: str, method: Method) -> None:
     data, workers = np.random.default_rng(0).normal(size=(60, 3)), 1 if method.single_worker else 3
     desopt.minimize(
         fun, np.ones(3), data, method=name, workers=workers, iterations=6, batch_size=5,
-        rounds=2, step_size=0.01, engine="serial", eval_every=0, progress=False,
+        rounds=2, step_size=0.01, perturbations=1, engine="serial", eval_every=0, progress=False,
     )  # fmt: skip
     rounds_and_iterations = 2 * (3 if method.pairs else 6)
     expected = {

@@ -217,15 +217,16 @@ def test_values_one_by_one_and_points_ahead(name: str, sampler: Sampler | None, 
 
 @pytest.mark.parametrize("name", TWO_POINT)
 def test_points_of_an_estimate(name: str) -> None:
-    """Two where v moves, all where it does not; with the iteration of each one's minibatch."""
-    algorithm = make(name, iterations=6)
+    """A group's where v moves, else all; with the iteration of each one's minibatch."""
+    group = 2 if name == "decomfl" else 1
+    algorithm = make(name, iterations=6, perturbations=group)
     search = algorithm.search(task_of(algorithm), 0)
     assert isinstance(search, TwoPoint)
     points, iterations = search.ask(99), list(search.iterations)
-    expected = [0, 0] if search.moving else [0, 0, 1, 1, 2, 2]
+    expected = [0, 0] * group if search.moving else [0, 0, 1, 1, 2, 2]
     assert iterations == expected
     assert len(points) == len(expected)
-    u = streams.normals(Stream(3, 3, search.stream.worker, 0, Purpose.NORMAL), N)
+    u = streams.normals(search.direction(0), N)
     np.testing.assert_array_equal(points[0], search.x + 1e-6 * u)
     np.testing.assert_array_equal(points[1], search.x - 1e-6 * u)
 

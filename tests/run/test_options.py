@@ -148,7 +148,8 @@ def test_help_has_every_setting_in_groups_and_every_choice() -> None:
 OTHER: dict[str, Any] = {
     "regularization": 0.1, "method": "des", "workers": 3, "iterations": 6, "batch_size": 9,
     "step_size": 0.5, "momentum": 0.25, "mixture": 3, "radius": 0.1, "population": 9,
-    "correlations": 4, "aggregate": "trimmed-mean", "sampler": Gaussian(), "participation": 0.5,
+    "correlations": 4, "perturbations": 3, "candidates": 50, "aggregate": "trimmed-mean",
+    "sampler": Gaussian(), "participation": 0.5,
     "seed": 7,
     "engine": "threads", "jobs": 2, "round_timeout": 60.0, "evaluation_timeout": 60.0,
     "attempts": 2, "rounds": 5,
@@ -156,7 +157,10 @@ OTHER: dict[str, Any] = {
     "log_values": True, "ahead": False, "callbacks": print, "snapshot_every": 1, "progress": None,
     "bounds": (-1, 1), "scale": "linear", "constraints": lambda x: 0.0,
 }  # fmt: skip
-METHOD = {"radius": "fed-zo-gd", "population": "es-csa", "correlations": "cma-es"}
+METHOD = {
+    "radius": "fed-zo-gd", "population": "es-csa", "correlations": "cma-es",
+    "perturbations": "decomfl", "candidates": "fedkseed",
+}  # fmt: skip
 
 
 #: Those of a Python function, and the journal itself.

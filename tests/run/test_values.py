@@ -47,6 +47,8 @@ def slow(x: Floats) -> float:
 
 def run(fun: Any = square, **options: Any) -> Any:
     settings = SMALL | options
+    if settings["method"] == "fedkseed":  # steps that do not become shorter
+        settings["step_size"] = 0.02
     if desopt.METHODS[settings["method"]].single_worker:
         del settings["workers"]
     return desopt.minimize(fun, np.ones(N), **settings)

@@ -24,6 +24,7 @@ class Purpose(IntEnum):
     USER = 5
     DATA = 6
     PARTICIPATION = 7
+    CANDIDATE = 8
 
 
 _U = np.uint64

@@ -1,4 +1,4 @@
-"""FeedSign: votes on shared directions (Cai et al., "FeedSign", 2025), for K' directions a round.
+"""FeedSign: votes on shared directions (Cai, Chen and Zhu, 2025), for K' directions a round.
 
 All workers take the same directions u_k ~ N(0, I), k < K' = K/2, from the server's stream. Along
 each of them a worker makes a central-difference estimate at x_t, on its own minibatch, and votes:
@@ -6,8 +6,9 @@ f_i rises, falls, or neither (an abstention, also where a value is not finite). 
 
     x_{t+1} = x_t - alpha / sqrt(t+1) (1/K') sum_k s_k u_k,
 
-s_k = 1 if more workers see f rise along u_k than fall, -1 if fewer, 0 in a tie. With K' = 1 this
-is the method of the reference.
+s_k = 1 if more workers see f rise along u_k than fall, -1 if fewer, 0 in a tie. With K' = 1 and a
+constant alpha this is the method of the reference, which sends one bit per vote and so has no
+abstentions.
 
 ======  ============  ==================================================
 symbol  name          meaning

@@ -20,10 +20,12 @@ from desopt.contract.types import Algorithm
 from desopt.methods import cma_es, es_csa
 from desopt.methods.base import ProblemSize
 from desopt.methods.cma_es import CMAES
+from desopt.methods.decomfl import DeComFL
 from desopt.methods.des import DES
 from desopt.methods.es import ES
 from desopt.methods.es_csa import ESCSA
 from desopt.methods.fed_zo import FedZOGD, FedZOSGD
+from desopt.methods.fedkseed import FedKSeed
 from desopt.methods.feedsign import FeedSign
 from desopt.methods.samplers import (
     Gaussian,
@@ -32,6 +34,7 @@ from desopt.methods.samplers import (
     Sampler,
     restore_sampler,
 )
+from desopt.methods.zo_nsgd import ZONSGD
 from desopt.methods.zo_signsgd import ZOSignSGD
 
 
@@ -187,6 +190,30 @@ METHODS: dict[str, Method] = {
         title="FeedSign",
         look=Look("#882255", "-.", "v"),
         answer="K bits",
+        values="K",
+        pairs=True,
+    ),
+    "zo-nsgd": Method(
+        algorithm=ZONSGD,
+        title="ZO-NSGD",
+        look=Look("#332288", "-", "D"),
+        answer="K/2 float32",
+        values="K",
+        pairs=True,
+    ),
+    "decomfl": Method(
+        algorithm=DeComFL,
+        title="DeComFL",
+        look=Look("#44AA99", "--", "X"),
+        answer="K/2 float32",
+        values="K",
+        pairs=True,
+    ),
+    "fedkseed": Method(
+        algorithm=FedKSeed,
+        title="FedKSeed",
+        look=Look("#999933", ":", "^"),
+        answer="K/2 float32",
         values="K",
         pairs=True,
     ),

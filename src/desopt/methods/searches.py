@@ -4,7 +4,9 @@
 search          points                          answer                methods
 ==============  ==============================  ====================  ==========================
 OnePlusOne      x, then v + alpha_k u_k         K accept bits         es, des, des-mg, des-mr
-TwoPoint        v + mu u_k and v - mu u_k       K' slopes g_k         fed-zo-*, zo-signsgd
+TwoPoint        v + mu u_k and v - mu u_k       K' slopes g_k         fed-zo-*, zo-signsgd,
+                                                                      zo-nsgd, feedsign,
+                                                                      decomfl, fedkseed
 Population      x + sigma z_j                   lambda sums           es-csa, cma-es
 ==============  ==============================  ====================  ==========================
 
@@ -39,6 +41,7 @@ from desopt.methods.proposals import Proposals
 Buffer: TypeAlias = tuple[FloatArray, FloatArray]
 
 _LARGEST = sys.float_info.max
+_LARGEST_SINGLE = float(np.finfo(np.float32).max)
 
 
 def affordable(count: int, limit: int | None, *, each: int = 1, first: int = 0) -> int:
@@ -281,19 +284,23 @@ class OnePlusOne(Search):
 class TwoPoint(Search):
     """K' slopes g_k = (f(p + mu u_k) - f(p - mu u_k)) / (2 mu), and v += scale[k] g_k u_k.
 
-    ``moving``: p = v, which starts at x. Else p = x and v is the sum of the steps. A slope that is
-    not finite counts as 0. The answer holds the slopes, or what ``encode`` makes of them. Where p
-    moves, at most the two points of one estimate can be evaluated together; else all of them.
+    ``moving``: p = v, which starts at x and moves after every ``group`` estimates; these share a
+    minibatch. Else p = x and v is the sum of the steps. u_k is the stream's vector number k, or
+    ``numbers[k]``. A slope that is not finite counts as 0. The answer holds the slopes, or what
+    ``encode`` makes of them. Where p moves, at most the points of one group can be evaluated
+    together; else all of them.
     """
 
     def __init__(
         self, task: Task, worker: int, stream: Stream, scale: FloatArray, *, radius: float,
-        layout: Layout, batches: Batches, moving: bool,
+        layout: Layout, batches: Batches, moving: bool, group: int = 1,
+        numbers: IndexArray | None = None,
         encode: Callable[[FloatArray], bytes] | None = None, box: Box | None = None,
     ) -> None:  # fmt: skip
         super().__init__(task, worker, layout, batches, box)
         self.stream, self.scale, self.radius, self.moving = stream, scale, radius, moving
-        self._encode = encode or (lambda slopes: layout.encode(float64=slopes))
+        self.group, self.numbers = group, numbers
+        self._encode = encode or self._as_numbers
         self.point = self.x.copy() if moving else np.zeros_like(self.x)  # v
         self._slopes = np.zeros(scale.size)
         self._told: list[float] = []
@@ -302,7 +309,7 @@ class TwoPoint(Search):
     @property
     def iterations(self) -> Sequence[int]:
         first = len(self._told)
-        return [i // 2 for i in range(first, first + max(1, len(self._asked)))]
+        return [i // (2 * self.group) for i in range(first, first + max(1, len(self._asked)))]
 
     @property
     def index(self) -> int:
@@ -311,6 +318,10 @@ class TwoPoint(Search):
     @property
     def needed(self) -> int:
         return self._end() - len(self._told)
+
+    def direction(self, k: int) -> Stream:
+        """The stream of u_k."""
+        return self.stream.at(k if self.numbers is None else int(self.numbers[k]))
 
     def finish(self, slopes: FloatArray, nans: int) -> None:
         """The outcome of all estimates; ``point`` is v already."""
@@ -332,15 +343,22 @@ class TwoPoint(Search):
         values = range(first + len(self._asked), min(first + p, self._end()))
         return [self._trial(*divmod(i, 2)) for i in values]
 
+    def _as_numbers(self, slopes: FloatArray) -> bytes:
+        """In the precision of the layout."""
+        if self._layout.float32:
+            single = np.clip(slopes, -_LARGEST_SINGLE, _LARGEST_SINGLE)
+            return self._layout.encode(float32=single)
+        return self._layout.encode(float64=slopes)
+
     def _end(self) -> int:
-        """The values that can be computed now: all of them, or up to the end of a pair."""
-        told, end = len(self._told), 2 * self.scale.size
-        return min(end, told - told % 2 + 2) if self.moving else end
+        """The values that can be computed now: all of them, or up to the end of a group."""
+        told, end, size = len(self._told), 2 * self.scale.size, 2 * self.group
+        return min(end, told - told % size + size) if self.moving else end
 
     def _trial(self, k: int, below: int) -> Buffer:
         """p + mu u_k, or p - mu u_k."""
         if k not in self._directions:
-            self._directions[k] = streams.normals(self.stream.at(k), self.x.size)
+            self._directions[k] = streams.normals(self.direction(k), self.x.size)
         trial = self._buffer()
         at = self.point if self.moving else self.x
         np.multiply(self._directions[k], -self.radius if below else self.radius, out=trial[0])
@@ -362,11 +380,14 @@ class TwoPoint(Search):
     def _estimate(self, k: int, above: float, below: float) -> None:
         g = (above - below) / (2.0 * self.radius)
         self._slopes[k] = g if isfinite(g) else 0.0
-        u, c = self._directions.pop(k), self.scale[k] * self._slopes[k]
-        if c != 0.0:  # as in a replay, which does not draw u for nothing
-            add_scaled(self.point, c, u)
-            if self.moving and self.box is not None:
-                self.box.project(self.point)
+        if (k + 1) % self.group and k + 1 < self.scale.size:
+            return
+        for j in range(k - k % self.group, k + 1):  # the group is complete
+            u, c = self._directions.pop(j), self.scale[j] * self._slopes[j]
+            if c != 0.0:  # as in a replay, which does not draw u for nothing
+                add_scaled(self.point, c, u)
+        if self.moving and self.box is not None:
+            self.box.project(self.point)
 
 
 class Population(Search):

@@ -200,9 +200,10 @@ class LinearFunction:
     def _two_point(self, search: TwoPoint) -> bool:
         if search.evaluations or search.box is not None:
             return False
-        if self._batch.fresh and self._batch.shard.arrays:
+        plain = search.group == 1 and search.numbers is None
+        if plain and self._batch.fresh and self._batch.shard.arrays:
             return self._two_point_on_rows(search)
-        if self._batch.fresh or not search.moving:
+        if not plain or self._batch.fresh or not search.moving:
             return self._two_point_one_by_one(search)
         slopes, v = np.empty(search.scale.size), search.point
         nans = two_point.descend(
@@ -228,12 +229,16 @@ class LinearFunction:
         return True
 
     def _two_point_one_by_one(self, search: TwoPoint) -> bool:
-        """A call for each estimate: a user's draw(rng, b) comes between them."""
+        """A call for each estimate, for groups of them and where a draw(rng, b) of the user comes
+        between them."""
         slopes, u, nans = np.zeros(search.scale.size), np.empty_like(search.x), 0
-        at = search.point if search.moving else as_plain(search.x)
+        at = as_plain(search.x).copy()
         for k in range(slopes.size):
-            data = self._data(at, k if self._batch.fresh else 0)
-            streams.normals(search.stream.at(k), u.size, out=u)
+            step, first = divmod(k, search.group)
+            if search.moving and not first:
+                at[:] = search.point
+            data = self._data(at, step if self._batch.fresh else 0)
+            streams.normals(search.direction(k), u.size, out=u)
             slope, lost = two_point.slope(*data, at, u, *self._loss, search.radius)
             nans += int(lost)
             slopes[k] = slope if np.isfinite(slope) else 0.0

@@ -37,6 +37,13 @@ class Limits:
     population: int = 2**16
 
 
+#: Settings of methods that are counts, with the limit of each.
+_COUNTS = {
+    "iterations": "iterations", "perturbations": "iterations",
+    "population": "population", "candidates": "population",
+}  # fmt: skip
+
+
 class Replica:
     """A peer's copy of the state, kept by the same merges as the server's.
 
@@ -161,8 +168,8 @@ def _check_settings(settings: Mapping[str, Any], limits: Limits) -> None:
     if not isinstance(method, dict):
         _refuse("method", method, "an object")
     for name, value in method.items():
-        if name in ("iterations", "population"):
-            _check_whole(name, value, 1, getattr(limits, name))
+        if name in _COUNTS:
+            _check_whole(name, value, 1, getattr(limits, _COUNTS[name]))
         elif name == "seed":
             _check_whole(name, value, 0, 2**64 - 1)
         elif name == "sampler":

@@ -45,6 +45,8 @@ def minimize(
     radius: float = 1e-6,
     population: int | None = None,
     correlations: int = 256,
+    perturbations: int = 10,
+    candidates: int = 4096,
     regularization: float = 1e-6,
     setup: Callable[[], Any] | None = None,
     vectorized: bool | Callable[[Any], Any] = False,
@@ -81,8 +83,9 @@ def minimize(
         A name in ``desopt.METHODS`` or an algorithm object, which has settings of its own;
         ``"auto"``: es-csa for a function without data, else des-mr. alpha, K, beta, mutation
         sampler, l, mu and lambda of the paper, for the methods that have them.
-    correlations
-        Of ``cma-es``: the most variables for which it learns them; above, scales only.
+    correlations, perturbations, candidates
+        Of ``cma-es``: the most variables for which it learns them; above, scales only. P of
+        ``decomfl``, the directions of a local step. C of ``fedkseed``, those of a run.
     workers, rounds, batch_size, seed, participation, aggregate
         M (None: 10, or one for a population without data), T (None: 100, or as many as
         ``max_evaluations`` allows), b, the seed of everything random, the share of the workers

@@ -184,7 +184,8 @@ def _check_plausible(config: Mapping[str, Any]) -> None:
     method = config["method"]
     if "box" in method and method["box"]["n"] != config["n"]:
         raise ValueError(f"bounds of {method['box']['n']!r:.20} variables, not {config['n']}")
-    whole = {name: method[name] for name in ("iterations", "seed", "population") if name in method}
+    counts = "iterations", "seed", "population", "perturbations", "candidates"
+    whole = {name: method[name] for name in counts if name in method}
     whole["mixture"] = method.get("sampler", {}).get("l", 1)
     for name, value in whole.items():
         checks.whole(name, value, 0)
