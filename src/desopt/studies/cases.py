@@ -105,6 +105,13 @@ class Case:
         if (self.budget is None) == (self.rounds is None):
             raise ValueError("a case needs either budget (E of the paper) or rounds, not both")
 
+    def __hash__(self) -> int:
+        return self._hash  # queues of many thousand cases are looked through again and again
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(self.id)
+
     def __getattr__(self, name: str) -> Any:
         """The value of one of ``OTHERS``."""
         if name not in OTHERS:

@@ -7,13 +7,14 @@ import time
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
 
 from desopt.contract.errors import TheoryWarning
 from desopt.contract.types import FloatArray, IndexArray
-from desopt.data import Partitioned, load, split, train_test
+from desopt.data import Arrays, Partitioned, load, split, train_test
 from desopt.methods import METHODS, ProblemSize
 from desopt.objectives.scoring import LabelledRows
 from desopt.run.history import Row
@@ -109,12 +110,17 @@ class Split:
         return np.zeros(self.n)
 
     def data(self, case: Case) -> Any:
-        """The training rows; dealt to the workers, unless ``minimize`` does it."""
-        if case.partition == "iid" or METHODS[case.method].single_worker:
+        """The training rows, dealt to the workers."""
+        if METHODS[case.method].single_worker:
             return self.train.X, self.train.y
         parts = split(case.partition, self.train.y, case.workers, case.seed, self.sites)
         bounds = np.cumsum([0, *map(len, parts)])
-        return Partitioned((self.train.X, self.train.y), np.concatenate(parts), bounds)
+        return Partitioned(self._arrays, np.concatenate(parts), bounds)
+
+    @cached_property
+    def _arrays(self) -> Arrays:
+        """The training rows, checked once for all cases."""
+        return Arrays((self.train.X, self.train.y), "data")
 
     def few(self, case: Case) -> Any:
         """A few training rows of either label."""

@@ -59,7 +59,9 @@ class CaseQueue:
         self._session = session
         self._lock = threading.Lock()
         self._work = {case: work(case, data_dir) for case in cases}
-        self._waiting = sorted(self._work, key=lambda case: -self._work[case])
+        #: By data set, those with the most work last.
+        self._waiting: dict[str, list[Case]] = {}
+        self._put(sorted(self._work, key=lambda case: self._work[case]))
         self._taken: list[Case] = []
         self._polled = 0.0
 
@@ -79,20 +81,26 @@ class CaseQueue:
                     self._taken.append(case)
             return None, bool(self._taken)
 
+    def _put(self, cases: Iterable[Case]) -> None:
+        for case in cases:
+            self._waiting.setdefault(case.data, []).append(case)
+
     def _pick(self, loaded: str | None) -> Case:
-        least = PREFER_LOADED * self._work[self._waiting[0]]
-        for i, case in enumerate(self._waiting):
-            if self._work[case] < least:
-                break
-            if case.data == loaded:
-                return self._waiting.pop(i)
-        return self._waiting.pop(0)
+        most = {data: self._work[cases[-1]] for data, cases in self._waiting.items()}
+        largest = max(most, key=lambda data: most[data])
+        stays = most.get(loaded or "", 0.0) >= PREFER_LOADED * most[largest]
+        chosen = loaded if loaded is not None and stays else largest
+        case = self._waiting[chosen].pop()
+        if not self._waiting[chosen]:
+            del self._waiting[chosen]
+        return case
 
     def _return_taken(self) -> None:
         """Check the cases of other sessions again: they may be finished, or free."""
         if not self._waiting and time.monotonic() - self._polled > POLL:
             self._polled = time.monotonic()
-            self._waiting, self._taken = self._taken, []
+            again, self._taken = self._taken, []
+            self._put(reversed(again))
 
     @property
     def elsewhere(self) -> int:
@@ -205,13 +213,14 @@ def _supervise(
     store: Store,
     session: Session,
     queue: CaseQueue,
-    slots: Iterable[Slot],
+    slots: Sequence[Slot],
     status: RunStatus,
     watch: Callable[[RunStatus], None],
 ) -> None:
     """Send heartbeats and update the status until the slots are done or one of them fails."""
     beaten = time.monotonic()
     while True:
+        began = time.monotonic()
         working = any(slot.is_alive() for slot in slots)
         _count(store, status)
         status.elsewhere = queue.elsewhere
@@ -221,7 +230,15 @@ def _supervise(
         if time.monotonic() - beaten > BEAT:
             beaten = time.monotonic()
             session.beat()
-        time.sleep(0.5)
+        # Thousands of cases take a while to count: leave the processor to the workers.
+        _wait(slots, max(0.5, 20 * (time.monotonic() - began)))
+
+
+def _wait(slots: Iterable[Slot], seconds: float) -> None:
+    """At most so long, but not longer than the slots work."""
+    end = time.monotonic() + seconds
+    for slot in slots:
+        slot.join(max(0.0, end - time.monotonic()))
 
 
 def _count(store: Store, status: RunStatus) -> None:
