@@ -123,6 +123,18 @@ def test_judging_numbers_are_those_of_the_results() -> None:
     assert rivals.numbers == "best in 0 of 3 instances; otherwise Fed-ZO-GD 3"
 
 
+def test_further_sets_are_counted_apart() -> None:
+    """A set outside the paper has no say in a verdict, but the reader sees what happens there."""
+    good, bad = curves(("ijcnn1", "susy-30k")), curves(("heart",), ENDS | {"zo-signsgd": -1})
+    claim = claims.judge(results(curves=[*good, *bad]))[0]
+    assert (claim.verdict, claim.numbers[:18]) == (HOLDS, "6 of 6 instances. ")
+    assert claim.further.startswith("does not hold: 0 of 3 instances; exceptions: LR on heart")
+    # A twin beside the real data is a further set, too.
+    claim = claims.judge(results(curves=[*good, *curves(("susy-like",))]))[0]
+    assert claim.further.startswith("holds: 3 of 3 instances (3 on generated data)")
+    assert claims.judge(results(curves=good))[0].further == ""
+
+
 def test_every_claim_says_how_it_is_judged() -> None:
     found = claims.judge(results(curves=curves(ends={m: ENDS[m] for m in DES})))
     assert len(found) == 11

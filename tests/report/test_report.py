@@ -118,10 +118,10 @@ def test_the_papers_arrangement(results: Results) -> None:
             ("test-error", "supplement-1", "supplement-2", "further-1"),
         ) for a in rows),
         "figure-3-profile-step-size", "figure-4-step-size-ijcnn1",
-        "figure-5-profile-momentum", "figure-6-profile-batch",
+        "figure-5-profile-momentum", "figure-6-profile-batch", "further-profile-step-size",
     ]  # fmt: skip
     rows = figures.data_rows(["covtype", "susy-like", "rcv1", "rcv1-like", "ijcnn1", "a9a"])
-    assert rows == [["rcv1", "susy-like"], ["ijcnn1", "covtype"], ["a9a", "rcv1-like"]]
+    assert rows == [["rcv1", "susy-like"], ["ijcnn1", "covtype"], ["rcv1-like", "a9a"]]
 
 
 def test_a_figure_takes_the_papers_data_sets_or_their_twins() -> None:
@@ -277,7 +277,7 @@ def test_a_report_replaces_the_one_before(tmp_path: Path) -> None:
 
 
 def test_tables(results: Results, tmp_path: Path) -> None:
-    sets, losses, errors = tables.tables(results)
+    sets, losses, errors, further, _ = tables.tables(results)
     assert [row[0] for row in sets.rows] == ["rcv1-like (generated)", "ijcnn1", "news20"]
     assert sets.rows[1][1:6] == ["22", "50,000", "40,000", "10,000", "59.00%"]
     assert losses.header[1:4] == ("DES", "DES-mG", "DES-mR")
@@ -285,10 +285,12 @@ def test_tables(results: Results, tmp_path: Path) -> None:
     best = {s.case.method: s for s in medians.best_steps(results.item("curves"))
             if s.instance == ("lr", "rcv1-like")}  # fmt: skip
     assert losses.rows[0][1] == f"{best['des'].final():#.4g} (1)"
-    assert len(losses.bold) == len(losses.rows) == 9
+    assert len(losses.bold) == len(losses.rows) == 6
+    assert [row[0] for row in further.rows] == [f"news20, {p}" for p in ("LR", "NSVM", "LSVM")]
+    assert (further.name, further.header) == ("table-further-train-loss", losses.header)
     assert errors.rows[0][1] == f"{100 * best['des'].final('test_error'):.2f} (1)"
     text = tables.write_latex(losses, tmp_path).read_text()
-    assert text.count(r"\\") == 10
+    assert text.count(r"\\") == 7
     assert r"\textbf{" in text
     assert tables._latex("a_b & 50%") == r"a\_b \& 50\%"
 

@@ -131,8 +131,11 @@ def test_a_file_of_the_data_folder_will_do(tmp_path: Path) -> None:
 
 
 def test_twins_stand_in_for_what_is_missing() -> None:
-    some = paper.default_data("full", ["ijcnn1", "rcv1", "susy-like"])
-    assert some == ["ijcnn1", "susy-like", "real-sim-like", "rcv1"]
+    twins = ["susy-like", "real-sim-like", "rcv1-like"]
+    some = paper.default_data("full", ["ijcnn1", "rcv1", "rcv1-subset", "heart", *twins])
+    assert some == ["ijcnn1", "susy-like", "real-sim-like", "rcv1", "heart"]
+    some = paper.default_data("full", ["rcv1-subset", "susy-30k", *twins])
+    assert some == ["susy-30k", "real-sim-like", "rcv1-subset"]
 
 
 def test_every_scale_has_all_items_and_methods() -> None:
@@ -167,7 +170,11 @@ def test_only_selects_by_name() -> None:
 def test_the_example_is_what_its_comments_say() -> None:
     name, items = toml.read(EXAMPLE)
     assert name == "first study"
-    assert {item: len(cases) for item, cases in items.items()} == {"methods": 54, "beta": 18}
+    assert {item: len(cases) for item, cases in items.items()} == {
+        "methods": 54,
+        "beta": 18,
+        "skew": 36,
+    }
     assert {c.momentum for c in items["beta"]} == {0.0, 0.5, 0.8}
     assert {c.run for c in items["methods"]} == {0, 1, 2}
 
@@ -207,6 +214,13 @@ def test_an_item_replaces_what_is_shared(tmp_path: Path) -> None:
         (SMALL + "rounds = 3\n[items.'']", "items must have names"),
         (SMALL + "rounds = 3\n[items]", "items must have names"),
         (SMALL + "rounds = 3\ndigest = 'ab'", "unknown key 'digest'"),
+        (SMALL + "rounds = 3\ncode = 'ab'", "unknown key 'code'"),
+        (SMALL + "rounds = 3\npartition = ['iid', 'sort']", "partition must be one of iid, sorted"),
+        (SMALL + "rounds = 3\nparticipation = 2", "participation must be > 0 and at most 1"),
+        (SMALL + "rounds = 3\naggregate = 'mode'", "unknown aggregate 'mode'"),
+        (SMALL + "rounds = 3\nstep_size = [1, 'best']", "step_size must be a number"),
+        (SMALL.replace("lr", "nowhere:f") + "rounds = 3", "problem nowhere:f cannot be imported"),
+        (SMALL.replace("lr", "sphere") + "rounds = 3", "data must be 'none'"),
         (SMALL + "rounds = 3\nruns = 2_000_000_000", "2,000,000,000 cases, more than 1,000,000"),
         (SMALL + "rounds = 3\nseeds = [9223372036854775808]", "run must be below 2"),
         (SMALL + "rounds = 3\nseeds = [1.5]", "run must be a whole number"),

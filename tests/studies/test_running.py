@@ -233,18 +233,18 @@ def test_a_process_that_dies_is_replaced(tmp_path: Path) -> None:
 
 def test_the_example_runs_and_is_listed_and_exported(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    options = ("--out", str(out), "--only", "beta:susy-like")
+    options = ("--out", str(out), "--only", "skew:susy-like")
     text, _ = finish(suite(EXAMPLE, *options))
-    assert "9 of 9 cases done" in text
+    assert "18 of 18 cases done" in text
     with Store.open(out) as store:
-        assert {item.name: item.done for item in store.items()} == {"beta": 9}
+        assert {item.name: item.done for item in store.items()} == {"skew": 18}
         assert store.about()["study"] == "first study"
         assert all(outcome.generated for outcome in store.read())
     text = CliRunner().invoke(app, ["suite", str(EXAMPLE), *options, "--list"]).output
     assert re.search(r"susy-like +2,000 +18 +of 5,000,000 +generated", text)
-    assert "9 cases, all done" in text
+    assert "18 cases, all done" in text
     assert CliRunner().invoke(app, ["suite", str(EXAMPLE), *options, "--csv"]).exit_code == 0
-    assert len((out / "cases.csv").read_text().splitlines()) == 10
+    assert len((out / "cases.csv").read_text().splitlines()) == 19
 
 
 def test_a_failure_is_recorded_and_tried_again_when_asked(tmp_path: Path) -> None:
@@ -254,13 +254,13 @@ def test_a_failure_is_recorded_and_tried_again_when_asked(tmp_path: Path) -> Non
     study = studies.from_toml(path)
     status = studies.run(study, out, 1, str(tmp_path))
     assert (status.failed, status.done) == (1, 0)
-    assert "use fewer workers" in status.error
+    assert "10 workers: choose 1 to 6" in status.error
     with Store.open(out, create=True) as store:
         store.query("UPDATE results SET message = 'old'")
     assert studies.run(study, out, 1, str(tmp_path)).error == "old"
     result = CliRunner().invoke(app, ["suite", str(path), "--out", str(out), "--retry"])
     assert isinstance(result.exception, RuntimeError)
-    assert re.search("1 of 1 cases failed: .*use fewer workers.*--retry", str(result.exception))
+    assert re.search("1 of 1 cases failed: .*choose 1 to 6.*--retry", str(result.exception))
 
 
 def test_what_is_missing_is_said_at_once(tmp_path: Path) -> None:

@@ -90,5 +90,7 @@ def _print_claims(claims: Sequence[Claim]) -> None:
     table = Table("claim", "verdict", "numbers", box=SIMPLE)
     for claim in claims:
         verdict = Text(claim.verdict, colours[claim.verdict])
-        table.add_row(claim.text, verdict, Text(claim.numbers))  # Text: a name may contain markup
+        further = f"\nfurther data sets: {claim.further}" if claim.further else ""
+        # Text: a name may contain markup
+        table.add_row(claim.text, verdict, Text(claim.numbers + further))
     Console().print(table)

@@ -121,6 +121,7 @@ def split(
     """The rows of every worker, by the name of a split (``PARTITIONS``)."""
     kind, concentration = _parsed("partition", name)
     if kind == "iid":
+        _check(y.size, workers, "workers")
         return partition(y.size, workers, seed)
     if kind == "sorted":
         return by_label(y, workers, seed)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from desopt.objectives.losses import LOSSES
 from desopt.report import names
 from desopt.report.profiles import Comparison, compare, score
 from desopt.report.results import Results, Series, by_settings
-from desopt.report.verdicts import Claim, conclude, count, on_generated, tally, tuned
+from desopt.report.verdicts import UNKNOWN, Claim, conclude, count, on_generated, tally, tuned
 from desopt.studies.paper import MOMENTA, PROBLEMS
 
 DES = ("des", "des-mg", "des-mr")
@@ -33,8 +34,15 @@ LEAST_CORRELATION = 0.9
 
 
 def judge(results: Results) -> list[Claim]:
-    """All claims, in the order of the paper."""
-    return [claim(results) for claim in CLAIMS]
+    """All claims, in the order of the paper: on its data sets, and apart on further ones."""
+    papers, further = results.divided()
+    return [_with(claim(papers), claim(further)) for claim in CLAIMS]
+
+
+def _with(claim: Claim, further: Claim) -> Claim:
+    if further.verdict == UNKNOWN:
+        return claim
+    return replace(claim, further=f"{further.verdict}: {further.numbers}")
 
 
 def des_is_best(results: Results) -> Claim:

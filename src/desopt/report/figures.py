@@ -13,9 +13,9 @@ from desopt.report import drawing, names, style
 from desopt.report.claims import DELTA, HIGH, LOW, step_study
 from desopt.report.drawing import ProfilePanel
 from desopt.report.profiles import Comparison, compare
-from desopt.report.results import Results, best_steps, by_settings, varying
+from desopt.report.results import Results, Series, best_steps, by_settings, varying
 from desopt.studies.output import file_name, short, unique_names
-from desopt.studies.paper import TWIN
+from desopt.studies.paper import representative
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -32,10 +32,14 @@ class PlannedFigure:
 
 def planned(results: Results) -> list[PlannedFigure]:
     """The figures that the results suffice for."""
+    papers, further = results.divided()
     plans = [
         *_curve_plans(results),
-        *_step_plans(results),
-        *_sweep_plans(results),
+        *_step_plans(papers, "figure-3"),
+        *_step_curves(papers),
+        *_sweep_plans(papers, ("figure-5", "figure-6")),
+        *_step_plans(further, "further"),
+        *_sweep_plans(further, ("further", "further")),
         *_own_plans(results),
     ]
     files = unique_names(plan.name for plan in plans)
@@ -51,16 +55,12 @@ def save(plan: PlannedFigure, folder: Path, formats: Sequence[str]) -> list[Path
 def data_rows(found: Iterable[str]) -> list[list[str]]:
     """The data sets of each figure of curves: as in the paper, then further ones.
 
-    A generated twin takes the place of a missing data set.
+    A part of a missing data set, or its generated twin, takes its place.
     """
     present = set(found)
-    figures = [[name for slot in row if (name := _available(slot, present))] for row in names.ROWS]
-    others = sorted(present - {name for row in figures for name in row})
+    figures = names.paper_rows(present)
+    others = names.in_order(present - {name for row in figures for name in row}, names.DATA)
     return figures + [others[i : i + 3] for i in range(0, len(others), 3)]
-
-
-def _available(name: str, present: set[str]) -> str | None:
-    return next((each for each in (name, TWIN.get(name)) if each in present), None)
 
 
 def _curve_plans(results: Results) -> list[PlannedFigure]:
@@ -90,9 +90,26 @@ def _figure_name(title: str, place: int) -> str:
     return f"{'figure' if title.startswith('training') else 'supplement'}-{place + 1}-{measure}"
 
 
-def _step_plans(results: Results) -> list[PlannedFigure]:
-    """Figures 3 and 4."""
+def _step_plans(results: Results, prefix: str) -> list[PlannedFigure]:
+    """Figure 3."""
     series = step_study(results)
+    profile = compare(series, ("method", "step_size"), DELTA)
+    if len(profile.instances) < 2:
+        return []
+    steps, legend = _step_legend(series)
+    looks = {key: style.step_look(key, steps) for key in profile.solvers}
+    panel = _panel(profile, ("method", "step_size"), looks, DELTA)
+    caption = f"Performance profiles of methods and step sizes, delta = {DELTA:g}{_where(prefix)}"
+    make = partial(drawing.profile_panels, [panel], legend, 3.3)
+    return [PlannedFigure(f"{prefix}-profile-step-size", caption, make)]
+
+
+def _where(prefix: str) -> str:
+    return ", on further data sets" if prefix == "further" else ""
+
+
+def _step_legend(series: Sequence[Series]) -> tuple[list[float | str], dict[str, Look]]:
+    """The step sizes, and the legend of methods and step sizes."""
     steps = sorted({s.case.step_size for s in series}, key=names.size)
     methods = names.in_order({s.case.method for s in series}, METHODS)
     legend = {names.method(m): style.method_look(m)._replace(dash="-") for m in methods}
@@ -100,24 +117,22 @@ def _step_plans(results: Results) -> list[PlannedFigure]:
         names.setting("step_size", a): Look(style.GREY, style.step_dash(a, steps), "")
         for a in steps
     }
-    plans = []
-    profile = compare(series, ("method", "step_size"), DELTA)
-    if len(profile.instances) > 1:
-        looks = {key: style.step_look(key, steps) for key in profile.solvers}
-        panel = _panel(profile, ("method", "step_size"), looks, DELTA)
-        caption = f"Performance profiles of methods and step sizes, delta = {DELTA:g}"
-        make = partial(drawing.profile_panels, [panel], legend, 3.3)
-        plans.append(PlannedFigure("figure-3-profile-step-size", caption, make))
+    return steps, legend
+
+
+def _step_curves(results: Results) -> list[PlannedFigure]:
+    """Figure 4."""
+    series = step_study(results)
     found = {s.case.data for s in series}
-    if data := _available("SUSY", found) or min(found, default=None):
-        groups = by_settings([s for s in series if s.case.data == data], "method", "step_size")
-        lines = [
-            (s, style.step_look(k, steps)) for group in groups.values() for k, s in group.items()
-        ]
-        caption = f"Training loss on {short(data)} with different initial step sizes"
-        make = partial(drawing.curves, lines, [data], "train_loss", legend)
-        plans.append(PlannedFigure(f"figure-4-step-size-{file_name(data)}", caption, make))
-    return plans
+    data = representative("SUSY", found) or min(found, default=None)
+    if data is None:
+        return []
+    steps, legend = _step_legend(series)
+    groups = by_settings([s for s in series if s.case.data == data], "method", "step_size")
+    lines = [(s, style.step_look(k, steps)) for group in groups.values() for k, s in group.items()]
+    caption = f"Training loss on {short(data)} with different initial step sizes"
+    make = partial(drawing.curves, lines, [data], "train_loss", legend)
+    return [PlannedFigure(f"figure-4-step-size-{file_name(data)}", caption, make)]
 
 
 def _panel(
@@ -131,17 +146,20 @@ def _panel(
     )
 
 
-def _sweep_plans(results: Results) -> list[PlannedFigure]:
+def _sweep_plans(results: Results, prefixes: tuple[str, str]) -> list[PlannedFigure]:
     """Figures 5 and 6."""
     plans = []
-    for number, item, name in ((5, "momentum", "momentum"), (6, "batch", "batch_size")):
+    for prefix, item, name in zip(
+        prefixes, ("momentum", "batch"), ("momentum", "batch_size"), strict=True
+    ):
         both = {delta: compare(results.item(item), (name,), delta) for delta in (LOW, HIGH)}
         if len(both[LOW].instances) > 1:
             looks = {key: style.numbered_look(i) for i, key in enumerate(sorted(both[LOW].solvers))}
             panels = [_panel(profile, (name,), looks, delta) for delta, profile in both.items()]
-            caption = f"Performance profiles of DES-mR by {name.replace('_', ' ')}"
+            by = f"{name.replace('_', ' ')}{_where(prefix)}"
+            caption = f"Performance profiles of DES-mR by {by}"
             make = partial(drawing.profile_panels, panels, panels[0].looks, 4.1)
-            plans.append(PlannedFigure(f"figure-{number}-profile-{item}", caption, make))
+            plans.append(PlannedFigure(f"{prefix}-profile-{item}", caption, make))
     return plans
 
 

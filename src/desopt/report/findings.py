@@ -31,6 +31,8 @@ class Findings:
     figures: Sequence[PlannedFigure] = ()
     #: The series that the page draws, by item: a choice, where there are thousands.
     shown: Mapping[str, Sequence[Series]] | None = None
+    #: The series of its performance profiles; None: those that are shown.
+    profiled: Mapping[str, Sequence[Series]] | None = None
     #: The heading of the claims, and the sentence below it.
     heading: str = "Claims"
     intro: str = "Each is decided by a fixed rule from the results alone."
@@ -53,6 +55,7 @@ def find(results: Results) -> Findings:
         claims=judge(results) if results.of_paper else (),
         tables=tables.tables(results),
         figures=figures.planned(results),
+        profiled=results.divided()[0].items if results.of_paper else None,
         heading="Claims of the paper",
         intro="The paper's claims, each decided by a fixed rule from the results alone.",
         departed=departures(results),

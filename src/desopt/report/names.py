@@ -8,12 +8,15 @@ from typing import Any
 from desopt.methods.registry import METHODS
 from desopt.objectives.losses import LOSSES
 from desopt.studies.output import short
-from desopt.studies.paper import TWIN
+from desopt.studies.paper import FURTHER, STAND_INS, representative
 
 #: Rows of the paper's figures: rcv1, SUSY, mnist in the first, the others in the second.
 ROWS = (("rcv1", "SUSY", "mnist"), ("real-sim", "ijcnn1", "covtype"))
-#: The paper's order of data sets, each followed by its generated twin.
-DATA = tuple(name for row in ROWS for slot in row for name in (slot, TWIN.get(slot)) if name)
+#: The paper's order of data sets, each followed by its stand-ins; then those of the supplement.
+DATA = (
+    *(name for row in ROWS for slot in row for name in (slot, *STAND_INS.get(slot, ()))),
+    *FURTHER,
+)
 SETTINGS = {
     "step_size": "\N{GREEK SMALL LETTER ALPHA}",
     "momentum": "β",
@@ -65,6 +68,12 @@ def data(name: str, generated: bool) -> str:
 def instance(key: tuple[str, str], generated: bool) -> str:
     """``LR on ijcnn1``."""
     return f"{problem(key[0])} on {data(key[1], generated)}"
+
+
+def paper_rows(found: Iterable[str]) -> list[list[str]]:
+    """The data sets that stand for the paper's, by figure; the others are further ones."""
+    present = set(found)
+    return [[name for slot in row if (name := representative(slot, present))] for row in ROWS]
 
 
 def item(name: str) -> str:

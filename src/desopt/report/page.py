@@ -32,7 +32,7 @@ def render(
     formats: Sequence[str],
 ) -> str:
     """The page. Equal results give equal pages."""
-    data = page_data(results.items if found.shown is None else found.shown)
+    data = page_data(results.items if found.shown is None else found.shown, found.profiled)
     css, js = _asset("page.css"), _asset("page.js")
     parts = {
         "title": TITLE,
@@ -144,9 +144,10 @@ def _claims(found: Findings) -> str:
 
 def _claim(claim: Claim) -> str:
     e = _text
+    further = f"<p>Further data sets: {e(claim.further)}</p>" if claim.further else ""
     return (
         f'<li><span class="verdict {KINDS[claim.verdict]}">{SIGNS[claim.verdict]} '
-        f"{claim.verdict}</span><div><h3>{e(claim.text)}</h3><p>{e(claim.numbers)}</p>"
+        f"{claim.verdict}</span><div><h3>{e(claim.text)}</h3><p>{e(claim.numbers)}</p>{further}"
         f"<details><summary>Rule ({e(claim.source)})</summary>"
         f"{e(claim.definition)}</details></div></li>"
     )

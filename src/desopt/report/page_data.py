@@ -21,8 +21,14 @@ DELTAS = (0.1, 0.05, 0.01, 0.001)
 Column = tuple[float | None, ...]
 
 
-def page_data(items: Mapping[str, Sequence[Series]]) -> dict[str, Any]:
-    """Everything that the page draws. Items share series, and series share x columns."""
+def page_data(
+    items: Mapping[str, Sequence[Series]], profiled: Mapping[str, Sequence[Series]] | None = None
+) -> dict[str, Any]:
+    """Everything that the page draws. Items share series, and series share x columns.
+
+    ``profiled``: the series of the performance profiles; None: all of them.
+    """
+    compared = items if profiled is None else profiled
     series = {s.case.id: s for found in items.values() for s in found}
     place = {case: i for i, case in enumerate(series)}
     columns: dict[Column, int] = {}
@@ -38,7 +44,7 @@ def page_data(items: Mapping[str, Sequence[Series]]) -> dict[str, Any]:
         "series": [_series(s, columns) for s in series.values()],
         "columns": list(columns),
         "items": [_item(name, found, place) for name, found in items.items()],
-        "profiles": [p for name, found in items.items() for p in _profiles(name, found)],
+        "profiles": [p for name, found in compared.items() for p in _profiles(name, found)],
     }
 
 

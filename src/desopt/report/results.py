@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from desopt.contract.types import FloatArray
-from desopt.report.names import ITEMS, METRICS, in_order, size
+from desopt.report.names import ITEMS, METRICS, in_order, paper_rows, size
 from desopt.studies.cases import FIELDS, NAMES, Case
 from desopt.studies.store import ItemProgress, Outcome, Store
 
@@ -68,6 +68,19 @@ class Results:
 
     def item(self, name: str) -> Sequence[Series]:
         return self.items.get(name, ())
+
+    def divided(self) -> tuple[Results, Results]:
+        """The results on the paper's data sets or their stand-ins, and those on further ones."""
+        found = {s.case.data for series in self.items.values() for s in series}
+        papers = {name for row in paper_rows(found) for name in row}
+        return self._on(papers), self._on(found - papers)
+
+    def _on(self, data: Collection[str]) -> Results:
+        items = {
+            name: [s for s in series if s.case.data in data] for name, series in self.items.items()
+        }
+        outcomes = [o for o in self.outcomes if o.case.data in data]
+        return replace(self, items=items, outcomes=outcomes)
 
 
 def read_results(folder: str | os.PathLike[str], include_former: bool = False) -> Results:

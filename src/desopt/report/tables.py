@@ -31,12 +31,17 @@ class Table:
 
 def tables(results: Results) -> list[Table]:
     """Table 1 of the paper, and the final losses and errors of all methods."""
-    found = by_settings(results.item("curves"), "method", "step_size")
-    series = best_steps([s for group in found.values() for s in group.values()])
-    ended = [
-        final_values(series, "train_loss", "Final training loss (best step size)"),
-        final_values(series, "test_error", "Final test error in % (same step size)"),
-    ]
+    ended = []
+    for part, where, prefix in zip(
+        results.divided(), ("", " on further data sets"), ("", "further-"), strict=True
+    ):
+        found = by_settings(part.item("curves"), "method", "step_size")
+        series = best_steps([s for group in found.values() for s in group.values()])
+        for metric, caption in (
+            ("train_loss", f"Final training loss{where} (best step size)"),
+            ("test_error", f"Final test error in %{where} (same step size)"),
+        ):
+            ended.append(final_values(series, metric, caption, prefix))
     return [data_sets(results), *(table for table in ended if table.rows)]
 
 
@@ -68,7 +73,7 @@ def data_sets(results: Results) -> Table:
     return Table(name, caption, header, rows)
 
 
-def final_values(series: Sequence[Series], metric: str, caption: str) -> Table:
+def final_values(series: Sequence[Series], metric: str, caption: str, prefix: str = "") -> Table:
     """One row per instance, one column per method, the best one bold."""
     groups = by_settings(series, "method")
     methods = names.in_order({s.case.method for s in series}, METHODS)
@@ -85,7 +90,8 @@ def final_values(series: Sequence[Series], metric: str, caption: str) -> Table:
         title = f"{names.data(instance[1], first.generated)}, {names.problem(instance[0])}"
         rows.append([title, *(_end(group.get(m), metric) for m in methods)])
     header = ("instance", *(names.method(m) for m in methods))
-    return Table(f"table-{metric.replace('_', '-')}", caption, header, rows, frozenset(bold))
+    name = f"table-{prefix}{metric.replace('_', '-')}"
+    return Table(name, caption, header, rows, frozenset(bold))
 
 
 def summary(series: Sequence[Series], optimum: tuple[float, float]) -> Table:

@@ -30,13 +30,17 @@ RUNS = _FULL.runs
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim of the paper, the verdict, the numbers behind it, and the rule (``definition``)."""
+    """A claim, the verdict, the numbers behind it, and the rule (``definition``).
+
+    ``further``: verdict and numbers on data sets that the claim is not about.
+    """
 
     text: str
     source: str
     verdict: str
     numbers: str
     definition: str
+    further: str = ""
 
 
 def conclude(

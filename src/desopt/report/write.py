@@ -78,8 +78,11 @@ def _write_claims(claims: Sequence[Claim], departed: str, out: Path) -> list[Pat
     lines = (
         [f"Settings that differ from the paper's: {_markdown(departed)}.", ""] if departed else []
     )
-    lines += ["| claim | verdict | numbers |", "|---|---|---|"]
-    lines += [f"| {c.text} | {c.verdict} | {_markdown(c.numbers)} |" for c in claims]
+    shown = [[c.text, c.verdict, c.numbers, c.further] for c in claims]
+    header = ["claim", "verdict", "numbers", "further data sets"]
+    width = 4 if any(c.further for c in claims) else 3
+    cut = (row[:width] for row in (header, ["---"] * 4, *shown))
+    lines += [f"| {' | '.join(map(_markdown, row))} |" for row in cut]
     text, data = out / "claims.md", out / "claims.json"
     write_text(text, "\n".join([*lines, ""]))
     rows = json.dumps([asdict(c) for c in claims], indent=1, ensure_ascii=False)

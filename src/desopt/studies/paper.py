@@ -14,7 +14,7 @@ Table 1, the dimensions of the data sets, needs no run: every result records the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -28,9 +28,16 @@ MOMENTA = (0.0, 0.2, 0.4, 0.6, 0.8)
 BATCH_SIZES = (100, 500, 1000, 1500, 2000)
 ITEMS = ("curves", "alpha", "momentum", "batch")
 
-#: Table 1 and news20. A generated twin of the same dimensions replaces a missing file.
-DATA = ("ijcnn1", "SUSY", "covtype", "mnist", "real-sim", "rcv1", "news20")
-TWIN = {"SUSY": "susy-like", "real-sim": "real-sim-like", "rcv1": "rcv1-like"}
+#: Table 1.
+DATA = ("ijcnn1", "SUSY", "covtype", "mnist", "real-sim", "rcv1")
+#: What represents a missing file: a part of it, or else a generated twin of the same dimensions.
+STAND_INS = {
+    "SUSY": ("susy-30k", "susy-like"),
+    "real-sim": ("real-sim-like",),
+    "rcv1": ("rcv1-subset", "rcv1-like"),
+}
+#: Sets that the paper does not have, for the supplement.
+FURTHER = ("news20", "a9a", "mushrooms", "heart")
 
 
 @dataclass(frozen=True)
@@ -46,7 +53,7 @@ class Scale:
     high: tuple[int, float]
     rows: int | None = None
     batch_divisor: int = 1
-    data: tuple[str, ...] = DATA
+    data: tuple[str, ...] = (*DATA, *FURTHER)
 
 
 SCALES = {
@@ -57,9 +64,14 @@ SCALES = {
 
 
 def default_data(scale: str, present: Sequence[str]) -> list[str]:
-    """The scale's data sets that are available, and the twins of missing ones."""
-    names = (name if name in present else TWIN.get(name) for name in SCALES[scale].data)
+    """The scale's data sets that are available, and stand-ins of missing ones."""
+    names = (representative(name, present) for name in SCALES[scale].data)
     return [name for name in names if name is not None]
+
+
+def representative(name: str, present: Container[str]) -> str | None:
+    """The data set itself, or the first of its stand-ins that is present."""
+    return next((each for each in (name, *STAND_INS.get(name, ())) if each in present), None)
 
 
 def items(
