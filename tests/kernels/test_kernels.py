@@ -135,12 +135,12 @@ def test_decisions_are_those_of_full_evaluation(kind: str, name: str, layout: st
         index, step = streams.mixture_block(stream, 4 * alpha, 8, 300, gaussian=False)
         mixture.search_mixture(
             data, rows, rows.size, 0, stream.key(), y, x, 4 * alpha, 8, False, KINDS[name],
-            penalty, accepted, stream.key(),
+            penalty, accepted, stream.key(), 0,
         )  # fmt: skip
     else:
         key = Stream(9, 1, 2, 0, Purpose.NORMAL).key()
         gaussian.search_gaussian(
-            data, rows, y, x.copy(), alpha, KINDS[name], penalty, accepted, *key
+            data, rows, y, x.copy(), alpha, 0, KINDS[name], penalty, accepted, *key
         )
     v = x.copy()
     for k in range(K):

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from desopt import testing
 from desopt.contract.payload import Cost, Layout
-from desopt.contract.types import Answer, Task
+from desopt.contract.types import Answer, LocalSearch, Task
 from desopt.engines.serial import Serial
 from desopt.methods import DES, ES, ESCSA, FedZOGD
 from desopt.methods.base import PointState
@@ -113,7 +113,7 @@ class PlansAnotherRound(DES):
 
 
 class IgnoresTheLimit(DES):
-    def search(self, task: Task, worker: int) -> OnePlusOne:
+    def search(self, task: Task, worker: int) -> LocalSearch:
         return super().search(replace(task, limit=None), worker)
 
 

@@ -42,10 +42,13 @@ def _shifted_margins(margin, change, g, alpha, out):
 
 
 @exact
-def search_gaussian(layout, rows, y, v, alpha, kind, penalty, accepted, c1, c2, c3, k0, k1):
+def search_gaussian(
+    layout, rows, y, v, alpha, begin, kind, penalty, accepted, c1, c2, c3, k0, k1
+):  # fmt: skip
     """Keep v + alpha[k] u_k where the batch's objective does not rise; v ends as v_K.
 
-    Returns the number of values that are not finite, or UNSEARCHED.
+    u_k are the normals of the iterations ``begin`` and on, a multiple of LANES. Returns the number
+    of values that are not finite, or UNSEARCHED.
     """
     b, n = rows.size, v.size
     batch, every = signed_batch(layout, rows, y), np.arange(b)
@@ -60,7 +63,7 @@ def search_gaussian(layout, rows, y, v, alpha, kind, penalty, accepted, c1, c2, 
         return UNSEARCHED
     nans = 0
     for first in range(0, alpha.size, LANES):
-        draw_four(u, v, vu, uu, lanes, c1, c2, c3 | np.uint64(first), k0, k1)
+        draw_four(u, v, vu, uu, lanes, c1, c2, c3 | np.uint64(begin + first), k0, k1)
         rows_dot_four(batch, every, u, change)
         for g in range(min(LANES, alpha.size - first)):
             step = alpha[first + g]

@@ -368,13 +368,13 @@ def _box_at(box, columns):
 @exact
 def search_mixture(
     layout, members, size, b, rows_key, y, x, scale, l, gaussian, kind, penalty, accepted, key,
-    box=None,
+    first, box=None,
 ):  # fmt: skip
-    """K steps of l coordinates from x, on b rows drawn from the members (b = 0: on all of them).
+    """Steps of l coordinates from x, on b rows drawn from the members (b = 0: on all of them).
 
-    Rows and steps are drawn here: a worker's round is one call without the GIL. Returns the
-    number of values that are not finite (or UNSEARCHED), the touched columns, v there, and
-    v - x there.
+    The first step is that of iteration ``first``. Rows and steps are drawn here: a worker's round
+    is one call without the GIL. Returns the number of values that are not finite (or UNSEARCHED),
+    the touched columns, v there, and v - x there.
     """
     rows = members
     if b > 0:
@@ -383,7 +383,7 @@ def search_mixture(
         take_members(members, rows, rows)
     iterations = np.empty(scale.size, np.int64)
     for k in range(scale.size):  # np.arange would take half a second to compile
-        iterations[k] = k
+        iterations[k] = first + k
     c1, c2, c3, k0, k1 = key
     index, step = draw_mixture(iterations, scale, l, x.size, gaussian, c1, c2, c3, k0, k1)
     accepted[:] = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from desopt.kernels.jit import exact, exact_with_gil
+from desopt.kernels.lanes import dot
 from desopt.kernels.philox import fill_normals
 
 
@@ -101,6 +102,49 @@ def add_at(total, index, values):
     """total[r] += value, for the coordinates given."""
     for j in range(index.size):
         total[index[j]] += values[j]
+
+
+@exact_with_gil
+def sign_of_dot(index, a, b):
+    """The sign of sum_j a[j] b[index[j]], the same for any order of the index.
+
+    Products are added as whole numbers of 2^-30 of the largest one.
+    """
+    largest = 0.0
+    for j in range(index.size):
+        largest = max(largest, abs(a[j] * b[index[j]]))
+    if not 0.0 < largest < np.inf:
+        return 0
+    total = np.int64(0)
+    for j in range(index.size):
+        total += np.int64(a[j] * b[index[j]] / largest * 2.0**30)
+    return np.sign(total)
+
+
+@exact
+def sign_of_dense_dot(a, b):
+    """``sign_of_dot`` where the index is that of all coordinates."""
+    largest = 0.0
+    for j in range(a.size):
+        largest = max(largest, abs(a[j] * b[j]))
+    if not 0.0 < largest < np.inf:
+        return 0
+    total = np.int64(0)
+    for j in range(a.size):
+        total += np.int64(a[j] * b[j] / largest * 2.0**30)
+    return np.sign(total)
+
+
+@exact
+def follow(h, d, weight):
+    """(1 - weight) h + weight d / ||d||; h where the length of d is 0 or too large a number."""
+    square = dot(d, 0, d, d.size)
+    out = h.copy()
+    if 0.0 < square < np.inf:
+        scale = weight / np.sqrt(square)
+        for j in range(h.size):
+            out[j] = (1.0 - weight) * h[j] + scale * d[j]
+    return out
 
 
 @exact

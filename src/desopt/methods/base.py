@@ -36,6 +36,9 @@ class BaseAlgorithm:
     #: What of "bounds" and "constraints" the method's searches and merges observe.
     observes: ClassVar[tuple[str, ...]] = ()
 
+    #: Whether ``step_size="auto"`` is possible (``methods.step_size``).
+    adapts: ClassVar[bool] = False
+
     name: str
     step_size: float = 1.0
     iterations: int = 100
@@ -46,8 +49,7 @@ class BaseAlgorithm:
     constrained: bool = False
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.step_size) and self.step_size > 0):
-            raise ValueError(f"step_size must be a finite number > 0, got {self.step_size!r}")
+        self._check_step_size()
         if not 1 <= self.iterations <= MAX_ITERATIONS:
             raise ValueError(f"iterations must be 1 to {MAX_ITERATIONS}, got {self.iterations!r}")
         if not 0 <= self.seed < 2**64:
@@ -56,6 +58,15 @@ class BaseAlgorithm:
         for name in given:
             if given[name] and name not in self.observes:
                 raise ValueError(f"{self.name} does not take {name}")
+
+    def _check_step_size(self) -> None:
+        given: Any = self.step_size
+        if given == "auto":
+            if not self.adapts:
+                raise ValueError(f"{self.name} has no rule for step_size='auto'; give a number > 0")
+        elif isinstance(given, str) or not (math.isfinite(given) and given > 0):
+            auto = " or 'auto'" if self.adapts else ""
+            raise ValueError(f"step_size must be a finite number > 0{auto}, got {given!r}")
 
     def init(self, x0: FloatArray) -> Any:
         return self.state_type(0, x0)

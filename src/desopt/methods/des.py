@@ -3,7 +3,8 @@
 ======  =============  ==========================================================
 symbol  name           meaning
 ======  =============  ==========================================================
-alpha   step_size      alpha_0^t = alpha / (t+1)^0.25, alpha_k^t = alpha_0^t / (k+1)^0.5
+alpha   step_size      alpha_0^t = alpha / (t+1)^0.25, alpha_k^t = alpha_0^t / (k+1)^0.5;
+                       "auto": alpha_0^t by the accept bits (``methods.step_size``)
 beta    momentum       0 <= beta < 1; the theory covers beta < 0.595
 K       iterations     (1+1) steps of a worker per round
 u       sampler        mutation vectors with mean 0 and covariance I
@@ -21,19 +22,20 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from itertools import chain
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from desopt.contract.errors import check_name
 from desopt.contract.payload import Cost, Layout
-from desopt.contract.types import Answer, Batches, FloatArray, Step, Task
+from desopt.contract.types import Answer, Batches, FloatArray, LocalSearch, Step, Task
 from desopt.kernels.steps import add_at, momentum_step
 from desopt.methods.aggregation import AGGREGATES, combine
 from desopt.methods.base import BaseAlgorithm, unmoved
 from desopt.methods.proposals import Proposals
-from desopt.methods.samplers import Key, MixtureRademacher, Sampler
-from desopt.methods.searches import OnePlusOne, affordable
+from desopt.methods.samplers import MixtureRademacher, Sampler
+from desopt.methods.searches import OnePlusOne
+from desopt.methods.step_size import AUTO, Adapted, Fixed, schedule_of
 from desopt.system.parallel import in_chunks
 
 
@@ -46,14 +48,20 @@ class DESState:
     m: FloatArray
 
 
+@dataclass(frozen=True)
+class AdaptedDESState(DESState, Adapted):
+    """With what ``step_size="auto"`` remembers."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class DES(BaseAlgorithm):
     """Distributed evolution strategy with any sampler."""
 
-    state_type: ClassVar[type[DESState]] = DESState
+    adapts: ClassVar[bool] = True
     observes: ClassVar[tuple[str, ...]] = ("bounds", "constraints")
 
     name: str = "des-mr"
+    step_size: float | Literal["auto"] = 1.0  # type: ignore[assignment]
     momentum: float = 0.5
     sampler: Sampler = field(default_factory=MixtureRademacher)
     aggregate: str = "mean"
@@ -64,47 +72,66 @@ class DES(BaseAlgorithm):
             raise ValueError(f"momentum must be in [0, 1), got {self.momentum!r}")
         check_name("aggregate", self.aggregate, AGGREGATES)
 
-    def init(self, x0: FloatArray) -> DESState:
-        return DESState(0, x0, np.zeros_like(x0))
+    @property
+    def state_type(self) -> type[DESState]:  # type: ignore[override]
+        return AdaptedDESState if self.step_size == AUTO else DESState
 
-    def search(self, task: Task, worker: int) -> OnePlusOne:
+    @property
+    def schedule(self) -> Fixed:
+        return schedule_of(self)
+
+    def init(self, x0: FloatArray) -> DESState:
+        more = self.schedule.start(x0.size)
+        return self.state_type(round=0, x=x0, m=np.zeros_like(x0), **more)
+
+    def plan(self, state: DESState) -> Task:
+        return Task(state.round, state.x, self.schedule.scalars(state))
+
+    def search(self, task: Task, worker: int) -> LocalSearch:
         # lines 3, 5, 6: v_0 = x_t; f_i on one minibatch, fixed for the round
         # lines 7-14 (Algorithm 3: 7-20): keep v + alpha_k u where f_i does not rise
-        steps = affordable(self.iterations, task.limit, first=1)
-        alpha, key = self.step_sizes(task.round)[:steps], Key(self.seed, task.round, worker)
-        return OnePlusOne(
-            task, worker, self.sampler.proposals(alpha, key, task.x.size), layout=self.layout,
-            batches=Batches.ROUND, dense=self.sampler.dense, box=self.box,
-        )  # fmt: skip
+        def part(task: Task, proposals: Proposals, first: int) -> OnePlusOne:
+            return OnePlusOne(
+                task, worker, proposals, layout=self.layout, batches=Batches.ROUND,
+                dense=self.sampler.dense, box=self.box, first=first,
+            )  # fmt: skip
+
+        return self.schedule.search(task, worker, part)
 
     def merge(self, state: DESState, answers: Iterable[Answer]) -> DESState:
         x = state.x
         # the steps of all workers: changes() takes their numbers, not this one
-        proposals = self.sampler.proposals(
-            self.step_sizes(state.round), Key(self.seed, state.round, 0), x.size
-        )
+        schedule = self.schedule
+        proposals = schedule.proposals(state.round, schedule.scalars(state), 0, x.size)
         if self.aggregate == "mean" and proposals.at_once:
             answers = self._rebuilt(x, proposals, answers)
+        tally = schedule.tally(state)
+        answers = tally.of(answers, partial(self._change, x, proposals))
         add = partial(self._add, x, proposals)
         total, count = combine(self.aggregate, answers, add, x.size)
         if count == 0:
             return unmoved(state)
         # line 17: d = (1/M) sum_i v_i,K - x_t; line 18: m = beta m + (1 - beta) d; line 19: x + m
+        adapted = tally.outcome(total)
         x = momentum_step(x, state.m, total, count, self.momentum)
         finite = np.isfinite(x)
         if not finite.all():  # beyond the largest number: such a coordinate stays, without momentum
             x, total = np.where(finite, x, state.x), np.where(finite, total, 0.0)
         if self.box is not None:  # the points and their mean are in it, x + m need not be
             self.box.project(x)
-        return DESState(state.round + 1, x, total)
+        return self.state_type(round=state.round + 1, x=x, m=total, **adapted)
+
+    def _change(self, x: FloatArray, proposals: Proposals, answer: Answer) -> Step:
+        """v_i,K - x_t of an answer."""
+        if answer.point is not None and answer.change is None:
+            with np.errstate(over="ignore", invalid="ignore"):
+                return None, answer.point - x
+        return answer.change or self._changes(x, proposals, [answer])[0]
 
     def _add(self, x: FloatArray, proposals: Proposals, total: FloatArray, answer: Answer) -> bool:
         """total += v_i,K - x_t; bits choose among the server's own steps, so it always does."""
+        index, change = self._change(x, proposals, answer)
         with np.errstate(over="ignore", invalid="ignore"):
-            if answer.point is not None and answer.change is None:
-                total += answer.point - x
-                return True
-            index, change = answer.change or self._changes(x, proposals, [answer])[0]
             if index is None:
                 total += change
             else:
@@ -149,6 +176,7 @@ class DES(BaseAlgorithm):
 
     def step_sizes(self, t: int) -> FloatArray:
         """alpha_k^t for k = 0..K-1 (lines 4 and 8); sqrt is exact to the last bit, pow is not."""
+        assert self.step_size != AUTO
         return _step_sizes(self.step_size, self.iterations, t)
 
 

@@ -9,15 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from desopt.contract.payload import Cost, Layout
-from desopt.contract.types import Answer, Batches, FloatArray, Task
+from desopt.contract.types import Answer, Batches, FloatArray, LocalSearch, Task
 from desopt.methods.base import BaseAlgorithm, PointState, unmoved
-from desopt.methods.samplers import Gaussian, Key, Sampler
-from desopt.methods.searches import OnePlusOne, affordable
+from desopt.methods.proposals import Proposals
+from desopt.methods.samplers import Gaussian, Sampler
+from desopt.methods.searches import OnePlusOne
+from desopt.methods.step_size import AUTO, Adapted, schedule_of
+
+
+@dataclass(frozen=True)
+class AdaptedState(PointState, Adapted):
+    """With what ``step_size="auto"`` remembers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,34 +32,52 @@ class ES(BaseAlgorithm):
     """Algorithm 1."""
 
     single_worker = True
+    adapts: ClassVar[bool] = True
     observes: ClassVar[tuple[str, ...]] = ("bounds", "constraints")
 
     name: str = "es"
+    step_size: float | Literal["auto"] = 1.0  # type: ignore[assignment]
     sampler: Sampler = field(default_factory=Gaussian)
 
-    def search(self, task: Task, worker: int) -> OnePlusOne:
+    @property
+    def state_type(self) -> type[PointState]:  # type: ignore[override]
+        return AdaptedState if self.step_size == AUTO else PointState
+
+    def init(self, x0: FloatArray) -> PointState:
+        return self.state_type(round=0, x=x0, **schedule_of(self).start(x0.size))
+
+    def plan(self, state: PointState) -> Task:
+        return Task(state.round, state.x, schedule_of(self).scalars(state))
+
+    def search(self, task: Task, worker: int) -> LocalSearch:
         # lines 3-8: sample u, keep x + alpha_k u where f does not rise
-        steps = affordable(self.iterations, task.limit, first=1)
-        alpha = self.step_sizes(task.round)[:steps]
-        proposals = self.sampler.proposals(alpha, Key(self.seed, task.round, worker), task.x.size)
-        return OnePlusOne(
-            task, worker, proposals, layout=self.layout, batches=Batches.ALL,
-            dense=self.sampler.dense, box=self.box,
-        )  # fmt: skip
+        def part(task: Task, proposals: Proposals, first: int) -> OnePlusOne:
+            return OnePlusOne(
+                task, worker, proposals, layout=self.layout, batches=Batches.ALL,
+                dense=self.sampler.dense, box=self.box, first=first,
+            )  # fmt: skip
+
+        return schedule_of(self).search(task, worker, part)
 
     def merge(self, state: PointState, answers: Iterable[Answer]) -> PointState:
-        given = list(answers)
+        tally = schedule_of(self).tally(state)
+        given = list(tally.of(answers, lambda answer: (None, self._point(state, answer) - state.x)))
         if not given:
             return unmoved(state)
         (answer,) = given
+        x = self._point(state, answer)
+        adapted = tally.outcome(x - state.x)
+        return self.state_type(round=state.round + 1, x=self.kept(x, state.x), **adapted)
+
+    def _point(self, state: PointState, answer: Answer) -> FloatArray:
+        """v_K, as an array of its own."""
         if answer.point is not None:
-            x = answer.point.copy()  # the engine may use it again
-        else:
-            x = state.x.copy()
-            accepted = self.layout.decode(answer).bits
-            key = Key(self.seed, state.round, answer.worker)
-            self.sampler.replay(x, self.step_sizes(state.round), accepted, key, self.box)
-        return PointState(state.round + 1, self.kept(x, state.x))
+            return answer.point.copy()  # the engine may use it again
+        schedule, x = schedule_of(self), state.x.copy()
+        scalars = schedule.scalars(state)
+        proposals = schedule.proposals(state.round, scalars, answer.worker, x.size)
+        proposals.replay(x, self.layout.decode(answer).bits, self.box)
+        return x
 
     @property
     def layout(self) -> Layout:
@@ -64,5 +89,6 @@ class ES(BaseAlgorithm):
 
     def step_sizes(self, t: int) -> FloatArray:
         """Line 2: alpha_k = alpha_0 / sqrt(k+1), for the k of round t."""
+        assert self.step_size != AUTO
         k = t * self.iterations + np.arange(self.iterations, dtype=np.float64)
         return self.step_size / np.sqrt(k + 1.0)

@@ -144,7 +144,7 @@ class GaussianProposals:
     def changes(
         self, x: FloatArray, masks: ByteArray, workers: IndexArray, box: Box | None = None
     ) -> Iterator[Step]:
-        for accepted, worker in zip(_unpacked(masks, self.count), workers.tolist(), strict=True):
+        for accepted, worker in zip(unpacked(masks, self.count), workers.tolist(), strict=True):
             mine = replace(self, stream=replace(self.stream, worker=worker))
             yield _change(mine, x, accepted, box)
 
@@ -177,7 +177,7 @@ class VectorProposals:
     def changes(
         self, x: FloatArray, masks: ByteArray, workers: IndexArray, box: Box | None = None
     ) -> Iterator[Step]:
-        for accepted, worker in zip(_unpacked(masks, self.count), workers.tolist(), strict=True):
+        for accepted, worker in zip(unpacked(masks, self.count), workers.tolist(), strict=True):
             mine = replace(self, key=self.key._replace(worker=worker))
             yield _change(mine, x, accepted, box)
 
@@ -203,7 +203,7 @@ def as_step(index: Any, values: Any, n: int) -> Step:
     return index, values
 
 
-def _unpacked(masks: ByteArray, count: int) -> BoolArray:
+def unpacked(masks: ByteArray, count: int) -> BoolArray:
     """Packed accept bits as rows of booleans."""
     return np.unpackbits(masks, axis=1, count=count, bitorder="little").astype(np.bool_)
 

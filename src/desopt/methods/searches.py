@@ -4,6 +4,7 @@
 search          points                          answer                methods
 ==============  ==============================  ====================  ==========================
 OnePlusOne      x, then v + alpha_k u_k         K accept bits         es, des, des-mg, des-mr
+TwoParts        those of two OnePlusOne         K accept bits         a round of step_size="auto"
 TwoPoint        v + mu u_k and v - mu u_k       K' slopes g_k         fed-zo-*, zo-signsgd,
                                                                       zo-nsgd, feedsign,
                                                                       decomfl, fedkseed
@@ -24,6 +25,7 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from math import inf, isfinite
 from typing import TypeAlias
 
@@ -138,16 +140,16 @@ class OnePlusOne(Search):
     old values: O(l) whatever n is. Asked for p, it proposes the next p steps on the assumption
     that all of them are rejected. Points after the first accepted one are discarded, and these
     steps proposed again from the new v. ``basis`` counts the accepted steps: together with the
-    index it names a point.
+    index it names a point. The first step is number ``first`` of the proposals.
     """
 
     def __init__(
         self, task: Task, worker: int, proposals: Proposals, *, layout: Layout, batches: Batches,
-        dense: bool, box: Box | None = None,
+        dense: bool, box: Box | None = None, first: int = 0,
     ) -> None:  # fmt: skip
         super().__init__(task, worker, layout, batches, box)
-        self.proposals = proposals
-        self._count, self._dense = proposals.count, dense
+        self.proposals, self.first = proposals, first
+        self._count, self._dense = proposals.count - first, dense
         self._k = -1  # the step to decide on; -1: the value at x comes first
         self._accepted: BoolArray | None = None
         self._moved: tuple[IndexArray, FloatArray, FloatArray] | None = None
@@ -156,7 +158,8 @@ class OnePlusOne(Search):
 
     @property
     def iterations(self) -> Sequence[int]:
-        return range(self._k, self._k + max(1, len(self._asked)))
+        begin = self.first + self._k
+        return range(begin, begin + max(1, len(self._asked)))
 
     @property
     def index(self) -> int:
@@ -166,6 +169,13 @@ class OnePlusOne(Search):
     def needed(self) -> int:
         # x and the first step, which starts from x whatever f(x) is; then one step after the other
         return min(1 + (self._k < 0), self._count - self._k)
+
+    @property
+    def accepted(self) -> BoolArray:
+        """The decisions, when the search is done."""
+        if self._k < self._count or self._accepted is None:
+            raise ValueError(f"the search is at step {self._k} of {self._count}: ask and tell more")
+        return self._accepted
 
     @property
     def point(self) -> FloatArray:
@@ -191,16 +201,15 @@ class OnePlusOne(Search):
             self._v = buffer_of(point)
 
     def answer(self, rows: int = 1) -> Answer:
-        if self._k < self._count or self._accepted is None:
-            raise ValueError(f"the search is at step {self._k} of {self._count}: ask and tell more")
+        payload = self._layout.encode(self.accepted)
         point = self.point if self._dense else None
         change = None if self._moved is None else (self._moved[0], self._moved[2])
-        return self._answer(self._layout.encode(self._accepted), rows, point, change)
+        return self._answer(payload, rows, point, change)
 
     def _start(self) -> None:
         self._v = buffer_of(self.x.copy())  # line 3: v_0 = x_t
         self._accepted = np.zeros(self._count, np.bool_)
-        self._steps: Iterator[Step] = self.proposals.steps()
+        self._steps: Iterator[Step] = islice(self.proposals.steps(), self.first, None)
         self._drawn: deque[Step] = deque()  # steps not decided on
 
     def _propose(self, p: int) -> list[Buffer]:
@@ -279,6 +288,70 @@ class OnePlusOne(Search):
         others, self._asked = asked + self._asked, []
         self._spare += [self._v, *(b for b in others if b is not trial and b is not self._v)]
         self._v = trial
+
+
+class TwoParts:
+    """A (1+1) search whose second part is decided by the accept bits of the first one.
+
+    ``then`` makes the second part of these bits, or none. ``part`` is the one that is not done:
+    compiled code may run each, and calls ``proceed`` after it.
+    """
+
+    def __init__(self, first: OnePlusOne, then: Callable[[BoolArray], OnePlusOne | None]) -> None:
+        self.round, self.x, self.batches = first.round, first.x, first.batches
+        self.part: OnePlusOne | None = first
+        self._parts, self._then = [first], then
+
+    @property
+    def iterations(self) -> Sequence[int]:
+        return self._parts[-1].iterations
+
+    @property
+    def index(self) -> int:
+        return sum(part.index for part in self._parts)
+
+    @property
+    def basis(self) -> int:
+        return sum(part.basis for part in self._parts)
+
+    @property
+    def needed(self) -> int:
+        return self.part.needed if self.part is not None else 0
+
+    @property
+    def evaluations(self) -> int:
+        return sum(part.evaluations for part in self._parts)
+
+    @property
+    def nans(self) -> int:
+        return sum(part.nans for part in self._parts)
+
+    def ask(self, p: int = 1) -> Sequence[FloatArray]:
+        return self.part.ask(p) if self.part is not None else []
+
+    def tell(self, values: Sequence[float], violations: Sequence[float] = ()) -> None:
+        if self.part is None:
+            raise ValueError(f"0 points were asked for, got {len(values)} values")
+        self.part.tell(values, violations)
+        if not self.part.needed:
+            self.proceed()
+
+    def proceed(self) -> None:
+        """The part is done: go on with the other one, if there is one."""
+        assert self.part is not None
+        accepted, first = self.part.accepted, self.part is self._parts[0]
+        self.part = self._then(accepted) if first else None
+        if self.part is not None:
+            self._parts.append(self.part)
+
+    def answer(self, rows: int = 1) -> Answer:
+        if self.part is not None:
+            return self.part.answer(rows)  # it says what is missing
+        first, *rest = self._parts
+        payload = first._layout.encode(np.concatenate([part.accepted for part in self._parts]))
+        point = rest[0].answer().point if rest else None  # else not all that was accepted is kept
+        counts = self.evaluations, self.evaluations * rows, self.nans
+        return Answer(first.worker, payload, *counts, point)
 
 
 class TwoPoint(Search):

@@ -22,7 +22,7 @@ from desopt.kernels.layouts import Csr, Dense
 from desopt.kernels.mixture import UNSEARCHED, search_mixture
 from desopt.kernels.steps import add_scaled
 from desopt.methods.proposals import GaussianProposals, MixtureProposals
-from desopt.methods.searches import OnePlusOne, Population, TwoPoint
+from desopt.methods.searches import OnePlusOne, Population, TwoParts, TwoPoint
 from desopt.objectives.local import drive
 from desopt.objectives.losses import LOSSES
 from desopt.objectives.tables import (
@@ -149,6 +149,12 @@ class LinearFunction:
 
     # --- searches in compiled code: True, or False where they must be driven by values -------
 
+    def _in_two_parts(self, search: TwoParts) -> bool:
+        while (part := search.part) is not None:
+            self.run(part)
+            search.proceed()
+        return True
+
     def _one_plus_one(self, search: OnePlusOne) -> bool:
         compiled = _STEPS.get(type(search.proposals))
         if compiled is None or self._batch.fresh or search.evaluations:
@@ -166,10 +172,11 @@ class LinearFunction:
         else:
             layout, numbers, y = self._data(x)
             rows = numbers, numbers.size, 0, key
-        accepted = np.empty(steps.scale.size, np.bool_)
+        scale = steps.scale[search.first :]
+        accepted = np.empty(scale.size, np.bool_)
         nans, *moved = search_mixture(
-            layout, *rows, y, x, steps.scale, steps.l, steps.gaussian or None, *self._loss,
-            accepted, key, None if search.box is None else search.box.arrays(),
+            layout, *rows, y, x, scale, steps.l, steps.gaussian or None, *self._loss,
+            accepted, key, search.first, None if search.box is None else search.box.arrays(),
         )  # fmt: skip
         if nans == UNSEARCHED:
             return False
@@ -179,9 +186,10 @@ class LinearFunction:
     def _gaussian(self, search: OnePlusOne, steps: GaussianProposals) -> bool:
         if search.box is not None:  # along a projected direction, margins are no straight lines
             return False
-        accepted, v = np.zeros(steps.alpha.size, np.bool_), search.x.copy()
+        alpha, v = steps.alpha[search.first :], search.x.copy()
+        accepted = np.zeros(alpha.size, np.bool_)
         nans = search_gaussian(
-            *self._data(v), v, steps.alpha, *self._loss, accepted, *steps.stream.key()
+            *self._data(v), v, alpha, search.first, *self._loss, accepted, *steps.stream.key()
         )
         if nans == UNSEARCHED:
             return False
@@ -251,6 +259,7 @@ class LinearFunction:
 #: Compiled searches by the type of the search, and those of OnePlusOne by that of its steps.
 _COMPILED: dict[type[Any], Callable[[LinearFunction, Any], bool]] = {
     OnePlusOne: LinearFunction._one_plus_one,
+    TwoParts: LinearFunction._in_two_parts,
     TwoPoint: LinearFunction._two_point,
     Population: LinearFunction._population,
 }

@@ -118,6 +118,16 @@ def _scale(name: str, value: Any) -> Any:
     return value.split(",") if isinstance(value, str) and "," in value else value
 
 
+def _step_size(name: str, value: Any) -> Any:
+    """A number, or "auto"; a number as text where it comes from a command line."""
+    if value == "auto":
+        return value
+    try:
+        return checks.positive(name, float(value) if isinstance(value, str) else value)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"{name} must be a number > 0 or 'auto', got {value!r}") from None
+
+
 method_names = _names("desopt.methods", "METHODS")
 sampler_names = _names("desopt.methods.samplers", "SAMPLERS")
 aggregate_names = _names("desopt.methods.aggregation", "AGGREGATES")
@@ -239,7 +249,8 @@ OPTIONS: tuple[Option, ...] = (
     _method("iterations", 100, int, "K, iterations per worker and round.",
             _up_to("MAX_ITERATIONS")),
     Option("batch_size", 1000, int, "b, rows per minibatch.", EVERYWHERE, _FROM_ONE, "Method"),
-    _method("step_size", 1.0, float, "alpha, the step size.", checks.positive),
+    _method("step_size", 1.0, str, "alpha, the step size, or auto: by the accept bits.",
+            _step_size, metavar="NUMBER|auto"),
     _method("momentum", 0.5, float, "beta, the server's momentum.", checks.real),
     _method("mixture", 8, int, "l, coordinates per mutation.", _FROM_ONE),
     _method("radius", 1e-6, float, "mu of two-point estimates.", checks.positive),

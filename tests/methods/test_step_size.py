@@ -1,0 +1,120 @@
+"""``step_size="auto"``: contracts, exact bits, scales, and what hostile answers can do."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import desopt
+from desopt.contract.types import Answer
+from desopt.methods import DES, ES
+from desopt.methods.samplers import CustomSampler, Gaussian, MixtureGaussian, MixtureRademacher
+from desopt.methods.step_size import RAMP
+from desopt.testing import check_method
+
+Vector = NDArray[np.float64]
+
+SAMPLERS: dict[str, Any] = {
+    "gaussian": Gaussian(),
+    "mixture-gaussian": MixtureGaussian(),
+    "mixture-rademacher": MixtureRademacher(),
+    "own": CustomSampler(lambda rng, n: rng.standard_normal(n)),
+}
+X = np.random.default_rng(3).standard_normal((300, 12))
+Y = np.where(X @ np.linspace(-1, 2, 12) + np.random.default_rng(4).standard_normal(300) > 0, 1, -1)
+
+
+def run(fun: Any = "lr", **options: Any) -> Any:
+    """A short run with a ramp, a part after it, and control steps."""
+    settings: dict[str, Any] = {
+        "method": "des-mr", "workers": 3, "rounds": 6, "iterations": RAMP + 20, "batch_size": 30,
+        "seed": 5, "engine": "serial", "progress": False, "step_size": "auto",
+    }  # fmt: skip
+    return desopt.minimize(fun, np.zeros(12), (X, Y), **settings | options)
+
+
+def squares(x: Vector, batch: tuple[Vector, Vector]) -> float:
+    Z, y = batch
+    return float(np.mean((Z @ x - y) ** 2))
+
+
+@pytest.mark.parametrize("iterations", [10, RAMP + 10])
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_contract(sampler: str, iterations: int) -> None:
+    check_method(DES(step_size="auto", iterations=iterations, sampler=SAMPLERS[sampler]))
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        ES(step_size="auto", iterations=10),
+        DES(step_size="auto", iterations=10, aggregate="median"),
+        DES(step_size="auto", iterations=1),
+    ],
+)
+def test_contract_of_others(method: Any) -> None:
+    check_method(method)
+
+
+@pytest.mark.parametrize("method", ["es", "des", "des-mg", "des-mr"])
+def test_compiled_and_python_agree_and_replay_is_exact(method: str, tmp_path: Path) -> None:
+    """A linear model through its kernels, and through ask and tell; then from the journal."""
+
+    def logistic(x: Vector, batch: tuple[Vector, Vector]) -> float:
+        Z, y = batch
+        return float(np.mean(np.logaddexp(0.0, -y * (Z @ x))) + 5e-7 * np.sum(x**2))
+
+    file = tmp_path / "run.journal"
+    seen: list[Vector] = []
+
+    def see(row: Any) -> None:
+        seen.append(row.x.copy())
+
+    compiled = run(method=method, journal=file, callbacks=[see])
+    assert np.max(np.abs(compiled.x - run(logistic, method=method).x)) < 1e-12
+    for t, x in enumerate(seen, 1):
+        assert desopt.replay(file, round=t).tobytes() == x.tobytes()
+
+
+@pytest.mark.parametrize("options", [{}, {"aggregate": "trimmed-mean"}, {"participation": 0.6}])
+def test_engines_and_resuming(options: Any, tmp_path: Path) -> None:
+    expected = run(**options).x.tobytes()
+    assert run(engine="threads", **options).x.tobytes() == expected
+    assert run(engine="processes", jobs=2, **options).x.tobytes() == expected
+    file = tmp_path / "run.journal"
+    run(rounds=2, journal=file, **options)
+    assert run(journal=file, **options).x.tobytes() == expected
+
+
+def test_scaled_values_give_the_same_bits() -> None:
+    once, often = run(squares), run(lambda x, batch: 2.0**20 * squares(x, batch))
+    assert once.x.tobytes() == often.x.tobytes()
+
+
+@pytest.mark.parametrize("scale", [2.0**-10, 2.0**10])
+def test_scaled_variables_are_found(scale: float) -> None:
+    """Where a fixed step size of 1 is far too large, or too small to get anywhere."""
+    best = squares(np.asarray(np.linalg.lstsq(X, Y, rcond=None)[0], np.float64), (X, Y))
+    result = run(lambda x, batch: squares(x / scale, batch), rounds=30, batch_size=300)
+    assert result.fun - best < 0.02 * (squares(np.zeros(12), (X, Y)) - best)
+
+
+def test_hostile_answers_move_the_level_only_so_far() -> None:
+    method = DES(step_size="auto", iterations=16)
+    for bit in (0x00, 0xFF):
+        state = method.init(np.zeros(4))
+        for _ in range(1000):
+            state = method.merge(state, [Answer(i, bytes([bit] * 2)) for i in range(3)])
+        level: float = state.level  # type: ignore[attr-defined]
+        assert math.isfinite(level)
+        assert np.isfinite(state.x).all()
+
+
+def test_methods_without_a_rule() -> None:
+    with pytest.raises(ValueError, match="zo-signsgd has no rule for step_size='auto'"):
+        run(method="zo-signsgd")
+    with pytest.raises(ValueError, match="step_size"):
+        run(step_size="atuo")
