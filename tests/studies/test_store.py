@@ -80,6 +80,34 @@ def test_a_snapshot_can_be_taken_while_others_write(tmp_path: Path) -> None:
             assert copy.cases() == [CASE]
 
 
+def test_parts_of_a_study_are_merged(tmp_path: Path) -> None:
+    other = CASE.varied(run=3, partition="sorted")
+    broken = CASE.varied(run=4)
+    with (
+        Store.open(tmp_path / "a", create=True) as here,
+        Store.open(tmp_path / "b", create=True) as there,
+    ):
+        here.add({"curves": [CASE]})
+        Session(here).finish(CASE, "abacus", reply_of([0.5, 0.25]))
+        there.add({"curves": [CASE, other], "alpha": [other, broken]})
+        session = Session(there)
+        session.finish(CASE, "Antikythera", reply_of([9.0]))
+        session.finish(other, "Antikythera", reply_of([0.5, math.nan]))
+        session.finish(broken, "Antikythera", {"error": "ValueError: no"})
+        assert here.merge(there) == 2
+        assert here.merge(there) == 0
+        first, second, failed = here.read()
+        assert (first.machine, second.machine) == ("abacus", "Antikythera")
+        assert (first.curve["train_loss"].tolist(), second.case) == ([0.5, 0.25], other)
+        expected = there.read("alpha")[0]
+        for name in CURVE:
+            np.testing.assert_array_equal(second.curve[name], expected.curve[name])
+        assert (failed.status, failed.message) == ("failed", "ValueError: no")
+        assert [(i.name, i.done, i.failed) for i in here.items()] == [
+            ("alpha", 1, 1), ("curves", 2, 0),
+        ]  # fmt: skip
+
+
 def test_a_file_of_format_2_is_read_and_upgraded(tmp_path: Path) -> None:
     skewed = CASE.varied(partition="sorted", step_size="auto")
     with Store.open(tmp_path, create=True) as store:
@@ -113,8 +141,8 @@ def test_a_file_of_format_2_is_read_and_upgraded(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("sql", "error"),
     [
-        ("UPDATE cases SET step_size = 'x'", "step_size must be a number, got 'x'"),
-        ("UPDATE cases SET step_size = -1", "step_size must be > 0"),
+        ("UPDATE cases SET step_size = 'x'", "step_size must be a number > 0 or 'auto', got 'x'"),
+        ("UPDATE cases SET step_size = -1", "step_size must be a number > 0"),
         ("UPDATE cases SET data = x'ff00'", "data must be a non-empty text"),
         ("UPDATE cases SET data = 'other'", "its settings are those of"),
         ("UPDATE cases SET rows = 3.5", "rows must be a whole number"),

@@ -34,16 +34,11 @@ def _text(name: str, value: Any) -> str:
     return value
 
 
-def _step_size(name: str, value: Any) -> Any:
-    return value if value == "auto" else _OPTIONS[name].check(name, value)
-
-
 _OPTIONS = options_of("study")
 #: The check of every setting: options are checked as in any run.
 _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     **{name: option.check for name, option in _OPTIONS.items()},
     **dict.fromkeys(("data", "problem", "method", "digest", "code"), _text),
-    "step_size": _step_size,
     "run": partial(checks.whole, least=0),
     "rows": checks.whole,
     "points": checks.whole,

@@ -111,6 +111,20 @@ READ = {
     2: "CREATE TEMP VIEW cases AS SELECT *, NULL AS settings FROM main.cases",
 }
 
+#: Columns of a result, and of the description of its data set.
+RESULT = (
+    "status", "message", "version", "seed", "finished", "rounds", "paper_rounds_each", "seconds",
+    "cpu_seconds", "wall_seconds",
+)  # fmt: skip
+FACTS = ("name", "train_rows", "test_rows", "n", "density", "generated", "origin")
+#: All results with the id of their case, their machine and their data set.
+RESULTS = f"""
+    SELECT c.id, r.case_key, r.data_key, {", ".join(f"r.{name}" for name in RESULT)},
+        coalesce(m.description, '') AS description, {", ".join(f"d.{name}" for name in FACTS)}
+    FROM results r JOIN cases c ON c.key = r.case_key
+        LEFT JOIN machines m ON m.key = r.machine_key LEFT JOIN data_sets d ON d.key = r.data_key
+"""
+
 OUTCOMES = """
     SELECT c.*, r.status, r.message, r.rounds AS rounds_done, r.seconds, r.cpu_seconds,
         r.wall_seconds, r.version, r.seed, r.finished, m.description AS machine, d.train_rows,

@@ -20,10 +20,13 @@ from desopt.studies.cases import FIELDS, NAMES, Case, from_mapping
 from desopt.studies.output import replacing
 from desopt.studies.schema import (
     CURVES,
+    FACTS,
     FORMAT,
     MIGRATIONS,
     OUTCOMES,
     READ,
+    RESULT,
+    RESULTS,
     SCHEMA,
     TABLES,
     WHERE_CHOSEN,
@@ -257,6 +260,35 @@ class Store:
         self._connection.executemany(
             f"INSERT INTO points VALUES ({', '.join('?' * 11)})", ([key, *p] for p in points)
         )
+
+    def merge(self, other: Store) -> int:
+        """Take the items and the results of another file that are missing here; returns how many.
+
+        For parts of a study that ran in different folders.
+        """
+        taken = 0
+        with self.transaction():
+            for item, case, current in other.members():
+                if current:
+                    self._add({item: [case]})
+            keys = self.keys()
+            here = {row["case_key"] for row in self.query("SELECT case_key FROM results")}
+            for row in other.query(RESULTS):
+                key = keys.get(row["id"])
+                if key is None or key in here:
+                    continue
+                result = {name: row[name] for name in RESULT}
+                machine = {"description": row["description"]}
+                result["machine_key"] = self.shared_key("machines", machine)
+                if row["data_key"] is not None:
+                    facts = {name: row[name] for name in FACTS}
+                    result["data_key"] = self.shared_key("data_sets", facts)
+                points = other.query(
+                    "SELECT * FROM points WHERE case_key = ? ORDER BY round", [row["case_key"]]
+                )
+                self.record(key, result, [list(point)[1:] for point in points])
+                taken += 1
+        return taken
 
     def shared_key(self, table: str, values: Mapping[str, Any]) -> int:
         """The key of the row with these values in a lookup table; it is added if missing."""

@@ -23,13 +23,13 @@ class CaseRunner:
     def __init__(self, data_dir: str | None) -> None:
         self._data_dir = data_dir
         self._loaded: tuple[tuple[str, int | None, str | None], Split] | None = None
-        self._warm: set[tuple[Any, str]] = set()
+        self._warm: set[tuple[Any, ...]] = set()
 
     def run(self, case: Case) -> dict[str, Any]:
         self._check_code(case)
         ground: Ground = Alone(case.problem) if case.data == NO_DATA else self._split(case)
         layout = type(ground.train.X) if isinstance(ground, Split) else None
-        kind = layout, case.method
+        kind = layout, case.method, isinstance(case.step_size, str)  # a rule has its own kernels
         if kind not in self._warm:
             warm_up(case, ground)
             self._warm.add(kind)
