@@ -108,19 +108,25 @@ def test_parts_of_a_study_are_merged(tmp_path: Path) -> None:
         ]  # fmt: skip
 
 
-def test_a_file_of_format_2_is_read_and_upgraded(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_file_of_a_former_format_is_read_and_upgraded(tmp_path: Path, number: int) -> None:
     skewed = CASE.varied(partition="sorted", step_size="auto")
     with Store.open(tmp_path, create=True) as store:
         store.add({"curves": [CASE]})
         Session(store).finish(CASE, "", reply_of([0.5, 0.25]))
-        store.query("DROP VIEW curves")
-        store.query("DROP VIEW all_curves")
-        store.query("ALTER TABLE cases DROP COLUMN settings")
-        store.query("CREATE VIEW curves AS SELECT 1")
-        store.query("PRAGMA user_version = 2")
+        for change in (
+            "DROP VIEW curves", "DROP VIEW all_curves", "ALTER TABLE cases DROP COLUMN settings",
+            "CREATE VIEW curves AS SELECT 1",
+        ):  # fmt: skip
+            store.query(change)
+        if number == 1:
+            store.query("ALTER TABLE cases DROP COLUMN digest")
+            store.query("ALTER TABLE members DROP COLUMN current")
+        store.query(f"PRAGMA user_version = {number}")
     before = (tmp_path / FILE).read_bytes()
     with Store.open(tmp_path) as store:
         (outcome,) = store.read()
+        assert store.members() == [("curves", CASE, True)]
     assert (outcome.case, outcome.curve["train_loss"].tolist()) == (CASE, [0.5, 0.25])
     assert (tmp_path / FILE).read_bytes() == before
     with Store.open(tmp_path, create=True) as store:
