@@ -254,6 +254,21 @@ def test_a_single_case_and_an_own_study(tmp_path: Path) -> None:
     assert plan.name == "by-size-training-loss"
 
 
+def test_a_rule_for_the_step_size_is_compared_with_the_best_fixed_one() -> None:
+    ends: dict[float | str, float] = {0.1: 0.4, 1.0: 0.2, "auto": 0.3}
+    own = [
+        outcome(case(step_size=a, method=m), end=e) for a, e in ends.items() for m in ("des", "es")
+    ]
+    results = one_item("mine", own)
+    best = {(s.case.method, s.case.step_size) for s in medians.best_steps(results.item("mine"))}
+    assert best == {("des", 1.0), ("des", "auto"), ("es", 1.0), ("es", "auto")}
+    (packed,) = page_data.page_data(results.items)["items"]
+    labels = [variant["label"] for variant in packed["variants"]]
+    assert labels == ["ES, α = auto", "ES, α = fixed", "DES, α = auto", "DES, α = fixed"]  # noqa: RUF001
+    (plan,) = figures.planned(results)
+    assert len(plan.make().axes[0].get_lines()) == 4
+
+
 def test_a_report_replaces_the_one_before(tmp_path: Path) -> None:
     out = tmp_path / "report"
     papers = {"curves": curves(SETS, ends={"des": 0.0})}

@@ -84,6 +84,8 @@ def setting(name: str, given: Any) -> str:
     """``β = 0.2``; a method is shown by its name alone."""
     if name == "method":
         return method(given)
+    if name == "step_rule":
+        name = "step_size"
     none = "all" if name == "rows" else "none"
     shown = none if given is None else value(given)
     return f"{SETTINGS.get(name, name)} = {shown}"

@@ -111,7 +111,9 @@ def _profiles(item: str, series: Sequence[Series]) -> list[dict[str, Any]]:
     """Profiles of all that the item compares; methods with their best step sizes."""
     by_step = item != "curves"
     chosen = list(series) if by_step else best_steps(series)
-    compared = [name for name in varying(series) if by_step or name != "step_size"]
+    compared = [
+        name for name in varying(series) if name != ("step_rule" if by_step else "step_size")
+    ]
     return [
         profile
         for delta in DELTAS

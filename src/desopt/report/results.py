@@ -185,8 +185,9 @@ def varying(series: Sequence[Series]) -> tuple[str, ...]:
     """The compared settings: those that differ within an instance and method.
 
     Settings that follow from the method (its mixture, say) or from the data set are not compared.
+    Where there is a rule beside fixed step sizes, it is compared with the best of them.
     """
-    names = [name for name in NAMES if name not in IDENTIFYING]
+    names = [name for name in (*NAMES, "step_rule") if name not in IDENTIFYING]
     groups: dict[tuple[str, str, str], list[Case]] = {}
     for s in series:
         groups.setdefault((*s.instance, s.case.method), []).append(s.case)

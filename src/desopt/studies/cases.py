@@ -139,6 +139,11 @@ class Case:
         return self.run
 
     @property
+    def step_rule(self) -> str:
+        """Whether the step size is "fixed" or the result of a rule, "auto"."""
+        return self.step_size if isinstance(self.step_size, str) else "fixed"
+
+    @property
     def label(self) -> str:
         names = " ".join(map(short, (self.data, self.problem, self.method)))
         step = self.step_size if isinstance(self.step_size, str) else f"{self.step_size:g}"
