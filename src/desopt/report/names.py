@@ -9,6 +9,7 @@ from desopt.methods.registry import METHODS
 from desopt.objectives.losses import LOSSES
 from desopt.studies.output import short
 from desopt.studies.paper import FURTHER, STAND_INS, representative
+from desopt.studies.problems import NO_DATA
 
 #: Rows of the paper's figures: rcv1, SUSY, mnist in the first, the others in the second.
 ROWS = (("rcv1", "SUSY", "mnist"), ("real-sim", "ijcnn1", "covtype"))
@@ -61,6 +62,8 @@ def problem(name: str) -> str:
 
 
 def data(name: str, generated: bool) -> str:
+    if name == NO_DATA:
+        return "own samples"
     shown = short(name.replace("susy", "SUSY"))
     return f"{shown} {GENERATED}" if generated else shown
 
