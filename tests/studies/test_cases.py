@@ -156,6 +156,8 @@ def test_only_selects_by_name() -> None:
     assert {c.data for c in part["momentum"]} == {"mnist"}
     assert select_cases(items, []) == items
     assert {c.method for c in select_cases(items, ["des-mg"])["alpha"]} == {"des-mg"}
+    skewed = {"a": [CASE, CASE.varied(partition="sorted")]}
+    assert select_cases(skewed, ["ijcnn1:sorted"]) == {"a": skewed["a"][1:]}
     with pytest.raises(
         ValueError, match=r"unknown name in --only 'ijcnn': .*did you mean 'ijcnn1'"
     ):

@@ -28,8 +28,8 @@ Examples:
   desopt suite my.toml --out results             a study of your own
   desopt suite my.toml --out results --csv       export its results as CSV
 
---only takes names of items (curves, alpha, momentum, batch), data sets, problems and
-methods. A comma means or, a colon means and. The option can be repeated.
+--only takes names of items (curves, alpha, momentum, batch), data sets, problems, methods
+and partitions. A comma means or, a colon means and. The option can be repeated.
 """
 
 

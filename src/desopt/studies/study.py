@@ -72,7 +72,7 @@ def select_cases(items: Items, only: Sequence[str]) -> dict[str, list[Case]]:
 
     A selector is a list of names separated by colons: ``curves:ijcnn1,covtype:lr`` is the item
     curves, on one of these two data sets, with the problem lr. Names of items, data sets,
-    problems and methods need no prefix.
+    problems, methods and partitions need no prefix.
     """
     if not only:
         return {item: list(cases) for item, cases in items.items()}
@@ -94,7 +94,7 @@ def select_cases(items: Items, only: Sequence[str]) -> dict[str, list[Case]]:
 
 
 def _names(item: str, case: Case) -> tuple[str, ...]:
-    return item, case.data, case.problem, case.method
+    return item, case.data, case.problem, case.method, case.partition
 
 
 def _matches(names: tuple[str, ...], wanted: Sequence[Sequence[Sequence[str]]]) -> bool:
