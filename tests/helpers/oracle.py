@@ -45,6 +45,7 @@ class Settings(NamedTuple):
     C: int = 4096
     lower: float | Vector = -math.inf
     upper: float | Vector = math.inf
+    correction: str = "full"
 
     def inside(self, x: Vector) -> Vector:
         """The nearest point within the bounds."""
@@ -198,6 +199,96 @@ def des_mr(
 ) -> tuple[Vector, Decisions]:
     """Algorithm 3 with mixture Rademacher mutations."""
     return _des(loss, shards, x0, run, mixture(run.seed, run.l, rademacher=True))
+
+
+# DES-C, from its pseudo-code in docs/heterogeneity.md.
+
+
+def draws(run: Settings, t: int, i: int, k: int, n: int) -> tuple[NDArray[np.int64], Vector]:
+    """The l coordinates of a mixture Rademacher vector, and its entry for each."""
+    stream = Stream(run.seed, t, i, k, Purpose.COORDINATE)
+    signs = np.array([1.0 if int(word) & 1 else -1.0 for word in words(stream, run.l)])
+    return integers(stream, run.l, n), math.sqrt(n / run.l) * signs
+
+
+def quantised(e: Vector) -> Vector:
+    """0 or +-s 2^-j for j = 0..6, the nearest in log2; s the largest as a float32."""
+    s = float(np.float32(np.abs(e).max()))
+    out = np.zeros_like(e)
+    for k in np.flatnonzero(e):
+        j = max(0, round(-math.log2(abs(e[k]) / s)))
+        out[k] = math.copysign(s * 2.0**-j, e[k]) if j <= 6 else 0.0
+    return out
+
+
+def weights(estimate: Vector, unknown: float) -> Vector:
+    size = np.abs(estimate)
+    return size + 0.1 * size.mean() if size.any() else np.full_like(size, unknown)
+
+
+def des_c(
+    loss: Loss, shards: Sequence[Shard], x0: Vector, run: Settings
+) -> tuple[Vector, Decisions]:
+    """Corrected comparisons, with mixture Rademacher mutations."""
+    n, M, K, full = len(x0), len(shards), run.K, run.correction == "full"
+    p = np.array([len(y) for _, y in shards]) / sum(len(y) for _, y in shards)
+    x, m, masks = x0.copy(), np.zeros(n), []
+    g, h, delta = np.zeros(n), np.zeros(n), np.zeros((M, n))
+    for t in range(run.T):
+        alpha = run.alpha / math.sqrt(math.sqrt(t + 1)) / np.sqrt(np.arange(1, K + 1))
+        mask, finals, y = np.zeros((M, K), dtype=bool), [], np.zeros((M, K))
+        for i, shard in enumerate(shards):
+            batch, v, c = minibatch(shard, run.b, run.seed, t, i), x.copy(), n / (n + K) * g
+            c = c - delta[i]
+            mu = 0.15 * np.linalg.norm(delta[i]) / (alpha[0] * K**0.5) * (K / (n + K)) ** 2 * full
+            change, expected = np.zeros(K), np.zeros(K)
+            for k in range(K):
+                r, u = draws(run, t, i, k, n)
+                expected[k] = (g + delta[i])[r] @ u + math.sqrt(alpha[k]) * (h[r] @ np.abs(u))
+                if not full:
+                    expected[k] = -(c[r] @ u)
+                if k >= run.spent(t, K):
+                    continue
+                s = np.zeros(n)
+                np.add.at(s, r, alpha[k] * u)
+                w, old = run.inside(v + s), loss(v, *batch)
+                new = loss(w, *batch)
+                known = math.isfinite(new) and math.isfinite(old)
+                change[k] = new - old if known else 0.0
+                away = ((v + s - x) ** 2).sum() - ((v - x) ** 2).sum()
+                if math.isfinite(new) and (not known or change[k] + c @ s + mu / 2 * away <= 0):
+                    mask[i, k] = True
+                    v = w if t else v
+            spent = run.spent(t, K)
+            e = (change / alpha - expected)[:spent]
+            if full:
+                y[i] = expected
+                y[i, :spent] += quantised(e) if e.any() else 0.0
+            else:
+                size = float(np.float32((e**2).sum() / np.abs(e).sum()))
+                y[i] = expected + np.where(mask[i], -size, size)
+            finals.append(v)
+        wg, wh = weights(g, 1.0), weights(h, 1.0 / alpha[0])
+        wd, eta = weights(np.abs(delta).mean(axis=0), 1.0), 0.5 * min(1.0, n / K)
+        for i in range(M):
+            for k in range(K):
+                (r, u), a = draws(run, t, i, k, n), alpha[k]
+                left = y[i, k] - (g + delta[i])[r] @ u - math.sqrt(a) * (h[r] @ np.abs(u))
+                share = eta * left / (u**2 @ (wg + wd + a * wh)[r])
+                for j, q in zip(r, u, strict=True):
+                    g[j] += share * wg[j] * q
+                    delta[i, j] += share * wd[j] * q
+                    h[j] = max(0.0, h[j] + share * wh[j] * abs(q) * math.sqrt(a))
+        mean = p @ delta
+        g, delta = g + mean, delta - mean
+        masks.append(mask)
+        if t == 0:
+            continue
+        d = np.mean([v - x for v in finals], axis=0)
+        d = d + (n / (n + K)) ** 2 * min(0.0, d @ g) / (g @ g) * g
+        m = run.beta * m + (1.0 - run.beta) * d
+        x = run.inside(x + m)
+    return x, masks
 
 
 # Section 5.1: the four methods the paper compares with.
@@ -489,6 +580,7 @@ ORACLE: dict[str, Reference] = {
     "des": Reference(des),
     "des-mg": Reference(des_mg),
     "des-mr": Reference(des_mr),
+    "des-c": Reference(des_c),
     "fed-zo-gd": Reference(fed_zo_gd, 0.1, gd_step),
     "fed-zo-sgd": Reference(fed_zo_sgd, 0.05, sgd_step),
     "zo-signsgd": Reference(zo_signsgd, 0.02),

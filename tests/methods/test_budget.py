@@ -1,6 +1,7 @@
 """``max_evaluations`` is never exceeded, and the last round is the same on every engine."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -226,7 +227,7 @@ def test_any_limit_is_safe(method: str, limit: int) -> None:
     job = Job(algorithm, model, model.prepare(as_shards((X, Y), 1, 4)), 5, 4, 5)
     state = algorithm.init(np.zeros(5))
     plan = algorithm.plan(state)
-    answer = job.work(Task(plan.round, plan.x, plan.scalars, limit), 0)
+    answer = job.work(replace(plan, limit=limit), 0)
     assert 1 <= answer.evaluations <= algorithm.cost.most
     assert len(answer.payload) == algorithm.layout.size
     bare: Callable[[Answer], Any] = lambda a: algorithm.merge(state, [a]).x.tobytes()  # noqa: E731

@@ -50,6 +50,7 @@ numbers = st.one_of(
     st.sampled_from([0.0, -0.0, 1.0, HUGE, -HUGE, 1e308, -1e308, 1e300, 5e-324]),
     st.floats(allow_nan=False, allow_infinity=False),
 )
+singles = st.floats(allow_nan=False, allow_infinity=False, width=32)
 
 
 @pytest.mark.parametrize(("name", "aggregate"), CASES)
@@ -67,7 +68,9 @@ def test_no_merge_leaves_the_finite_numbers(
         answers = []
         for worker in range(count):
             if layout.bits:
-                payload = bytes([data.draw(st.integers(0, 2**layout.bits - 1))])
+                packed = data.draw(st.integers(0, 2**layout.bits - 1))
+                payload = packed.to_bytes(-(-layout.bits // 8), "little")
+                payload += np.float32(data.draw(singles)).tobytes() * layout.float32
             else:
                 lists = st.lists(scalars, min_size=layout.float64, max_size=layout.float64)
                 payload = layout.encode(float64=data.draw(lists))

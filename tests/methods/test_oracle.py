@@ -227,6 +227,16 @@ def test_large_penalty(method: str, tmp_path: Path) -> None:
     compare(method, dealt("lsvm", *made_up("csr"), lam=0.1), np.zeros(12), tmp_path)
 
 
+@pytest.mark.parametrize("layout", ["dense", "csr"])
+def test_corrections_of_bits_only(layout: str) -> None:
+    problem, x0 = dealt("lr", *made_up(layout)), np.zeros(12)
+    x, _ = reference("des-c", problem, x0, correction="bits")
+    other, _ = reference("des-c", problem, x0)
+    assert distance(other, x) > 1e-3
+    for fun in (None, fun_of(problem)):
+        assert distance(package("des-c", problem, x0, fun=fun, correction="bits").x, x) <= EXACT
+
+
 @pytest.mark.parametrize("method", SPARSE)
 @pytest.mark.parametrize("loss", LOSSES)
 def test_ties_are_accepted(method: str, loss: str, tmp_path: Path) -> None:

@@ -26,10 +26,10 @@ def made(name: str, **settings: Any) -> Any:
 
 def number(text: str) -> int:
     """``K + 1`` and the like as a number."""
-    match = re.fullmatch(r"(K|λ)( \+ (\d+)|/(\d+))?", text)
+    match = re.fullmatch(r"(\d*)(K|λ|)( \+ (\d+)|/(\d+))?", text)
     assert match, text
-    value = {"K": K, "λ": LAMBDA}[match[1]]
-    return value // int(match[4] or 1) + int(match[3] or 0)
+    value = int(match[1] or 1) * {"K": K, "λ": LAMBDA, "": 1}[match[2]]
+    return value // int(match[5] or 1) + int(match[4] or 0)
 
 
 @pytest.mark.parametrize(("name", "method"), METHODS.items())
@@ -44,10 +44,12 @@ def test_a_name_makes_its_algorithm(name: str, method: Method) -> None:
 @pytest.mark.parametrize(("name", "method"), METHODS.items())
 def test_contents_and_cost_of_an_answer(name: str, method: Method) -> None:
     algorithm = made(name)
-    count, what = method.answer.split()
-    layout, kinds = algorithm.layout, ("bits", "float32", "numbers")
-    held = tuple(number(count) if what == kind else 0 for kind in kinds)
-    assert (layout.bits, layout.float32, layout.float64) == held
+    held = dict.fromkeys(("bits", "float32", "numbers"), 0)
+    for part in method.answer.split(" and "):
+        count, what = part.split()
+        held[what] = number(count)
+    layout = algorithm.layout
+    assert (layout.bits, layout.float32, layout.float64) == tuple(held.values())
     assert algorithm.cost.most == number(method.values)
 
 
@@ -100,8 +102,10 @@ def test_defaults_from_the_size_of_the_problem() -> None:
     for n, least in ((6, 9), (1000, 63)):  # 4 + floor(3 ln n), or 2 sqrt(n)
         size = ProblemSize(n=n, rows=None, workers=1, iterations=K, batch_size=50)
         assert METHODS["cma-es"].derived(size) == {"population": least}
+    assert METHODS["des-c"].derived(problem) == {"shares": (1,) * 10}
+    of_size = (*populations, "des-c")
     assert all(
-        not method.derived(problem) for name, method in METHODS.items() if name not in populations
+        not method.derived(problem) for name, method in METHODS.items() if name not in of_size
     )
 
 

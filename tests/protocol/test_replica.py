@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 import desopt
 from desopt.contract.space import Box
 from desopt.contract.types import Answer, FloatArray, Task
-from desopt.data import as_shards
+from desopt.data import as_shards, shares
 from desopt.engines import Job
 from desopt.engines.base import describe
 from desopt.methods import METHODS
@@ -40,9 +40,10 @@ def least_squares(x: FloatArray, batch: tuple[NDArray[Any], NDArray[Any]]) -> fl
 
 
 def make_job(method: str = "des-mr", participation: float = 1.0, n: int = N) -> Job:
-    algorithm = METHODS[method].make(method, SETTINGS | {"aggregate": "mean"})
     objective = PythonObjective(least_squares, None)
     shards = objective.prepare(as_shards((_X[:, :n], _Y), WORKERS, 3))
+    settings = SETTINGS | {"aggregate": "mean", "shares": shares(shards)}
+    algorithm = METHODS[method].make(method, settings)
     return Job(algorithm, objective, shards, 4, 3, n, participation)
 
 

@@ -137,6 +137,7 @@ def test_the_digest_covers_all_that_an_answer_depends_on() -> None:
     assert wire.task_digest(task) == by_hand
     assert wire.task_digest(replace(task, scalars=(0.25,))) != by_hand
     assert wire.task_digest(replace(task, x=np.array([0.5, np.nextafter(-1.0, 0)]))) != by_hand
+    assert wire.task_digest(replace(task, memory=np.zeros(1))) != by_hand
     assert wire.task_digest(Task(3, np.repeat(X, 2)[::2], (0.5,))) == by_hand  # not contiguous
 
 

@@ -20,6 +20,7 @@ from desopt.data.shards import (
     fingerprint,
     partition,
     restricted,
+    shares,
     side_by_side,
     total_rows,
 )
@@ -54,6 +55,7 @@ __all__ = [
     "names",
     "partition",
     "restricted",
+    "shares",
     "side_by_side",
     "split",
     "total_rows",

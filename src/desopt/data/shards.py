@@ -337,10 +337,15 @@ def restricted(shards: Sequence[Shard], workers: Container[int]) -> Sequence[Sha
     return [shard if worker in workers else nothing for worker, shard in enumerate(shards)]
 
 
+def shares(shards: Sequence[Shard]) -> tuple[int, ...]:
+    """The rows of each worker; empty if the size of a shard is unknown on this side."""
+    sizes = [shard.size for shard in distinct(shards)]
+    return () if None in sizes else tuple(size for size in sizes if size is not None)
+
+
 def total_rows(shards: Sequence[Shard]) -> int | None:
     """N, or None if the size of a shard is unknown on this side."""
-    sizes = [shard.size for shard in distinct(shards)]
-    return None if None in sizes else sum(size for size in sizes if size is not None)
+    return sum(shares(shards)) or None
 
 
 #: Names of kinds of data in fingerprints, as journals have them.

@@ -35,6 +35,17 @@ def draw_four(u, v, vu, uu, lanes, c1, c2, c3, k0, k1):
 
 
 @exact
+def dot_four(u, c, v, x, along, away):
+    """along[g] = c^T u_g; away[g] = (v - x)^T u_g."""
+    along[:] = 0.0
+    away[:] = 0.0
+    for j in range(u.shape[0]):
+        for g in range(LANES):
+            along[g] += c[j] * u[j, g]
+            away[g] += (v[j] - x[j]) * u[j, g]
+
+
+@exact
 def _shifted_margins(margin, change, g, alpha, out):
     """out = margin + alpha change_g."""
     for i in range(margin.size):
@@ -43,12 +54,13 @@ def _shifted_margins(margin, change, g, alpha, out):
 
 @exact
 def search_gaussian(
-    layout, rows, y, v, alpha, begin, kind, penalty, accepted, c1, c2, c3, k0, k1
+    layout, rows, y, v, alpha, begin, kind, penalty, accepted, c1, c2, c3, k0, k1, tilt=None
 ):  # fmt: skip
     """Keep v + alpha[k] u_k where the batch's objective does not rise; v ends as v_K.
 
-    u_k are the normals of the iterations ``begin`` and on, a multiple of LANES. Returns the number
-    of values that are not finite, or UNSEARCHED.
+    u_k are the normals of the iterations ``begin`` and on, a multiple of LANES. ``tilt``: None, or
+    what ``kernels.correction`` adds to the comparisons. Returns the number of values that are not
+    finite, or UNSEARCHED.
     """
     b, n = rows.size, v.size
     batch, every = signed_batch(layout, rows, y), np.arange(b)
@@ -62,21 +74,33 @@ def search_gaussian(
     if not np.isfinite(total):
         return UNSEARCHED
     nans = 0
+    along, away = np.zeros(LANES), np.zeros(LANES)  # c^T u_g and (v - x)^T u_g of a tilt
+    if tilt is not None:
+        c, x, mu, stays, differences = tilt
     for first in range(0, alpha.size, LANES):
         draw_four(u, v, vu, uu, lanes, c1, c2, c3 | np.uint64(begin + first), k0, k1)
         rows_dot_four(batch, every, u, change)
+        if tilt is not None:
+            dot_four(u, c, v, x, along, away)
         for g in range(min(LANES, alpha.size - first)):
             step = alpha[first + g]
             _shifted_margins(margin, change, g, step, trial)
             new_total = sum_losses(kind, trial)
             penalty_change = step * (2.0 * vu[g] + step * uu[g])
             total_change = (new_total - total) / b + 0.5 * penalty * penalty_change
-            if total_change <= 0.0:
+            decisive, moves = total_change, True
+            if tilt is not None:
+                differences[first + g] = total_change
+                prox = step * (2.0 * away[g] + step * uu[g])
+                decisive, moves = total_change + (step * along[g] + 0.5 * mu * prox), not stays
+            if decisive <= 0.0:
                 accepted[first + g] = True
+            if decisive <= 0.0 and moves:
                 margin, trial, total = trial, margin, new_total
                 move_along_lane(v, step, u, g, cross)
                 for h in range(g + 1, LANES):
                     vu[h] += step * cross[h]
+                    away[h] += step * cross[h]
             else:
                 nans += not np.isfinite(total_change)
     return nans

@@ -5,8 +5,8 @@ columns a round will touch are known from the random stream (at most K l of them
 numbers ("slots"), and one pass over the batch computes the margins at x and collects the
 entries of these columns. Nothing here is proportional to n: no copy of x, no map of columns.
 
-``box`` is None or (lower, upper). A step out of it is projected: with None, no code is compiled
-for that.
+``box`` is None or (lower, upper). A step out of it is projected. ``tilt`` is None or what
+``kernels.correction`` adds to the comparisons. With None, no code is compiled for either.
 """
 
 from __future__ import annotations
@@ -193,7 +193,9 @@ def _look_up(maybe, value, rows, y, entries, columns):
 
 
 @exact
-def search_touched(columns, margin, values, slot, step, kind, penalty, accepted, box=None):
+def search_touched(
+    columns, margin, values, slot, step, kind, penalty, accepted, box=None, tilt=None
+):  # fmt: skip
     """The search where a step touches few rows: only their losses are computed anew.
 
     ``values`` are the coordinates of v that have slots; a rejected step restores them. The value
@@ -238,8 +240,12 @@ def search_touched(columns, margin, values, slot, step, kind, penalty, accepted,
         for t in range(count):
             loss_change += new_cost[t] - cost[touched[t]]
         total_change = loss_change / b + 0.5 * penalty * penalty_change
-        if total_change <= 0.0:
+        decisive, stays = total_change, False
+        if tilt is not None:
+            decisive, stays = tilted(tilt, slot, step, k, old, total_change)
+        if decisive <= 0.0:
             accepted[k] = True
+        if decisive <= 0.0 and not stays:
             for t in range(count):
                 margin[touched[t]] = new_margin[t]
                 cost[touched[t]] = new_cost[t]
@@ -247,6 +253,22 @@ def search_touched(columns, margin, values, slot, step, kind, penalty, accepted,
             nans += not np.isfinite(total_change)
             undo_row(values, slot, k, old)
     return nans
+
+
+@exact_inline
+def tilted(tilt, slot, step, k, old, change):
+    """The change of f_i + c^T v + mu/2 ||v - x||^2 by step k, and whether v stays in any case.
+
+    ``old`` are the values that the step replaced, in the order of its coordinates.
+    """
+    c, x, mu, stays, differences = tilt
+    differences[k] = change
+    linear, away = 0.0, 0.0
+    for j in range(slot.shape[1]):
+        s = slot[k, j]
+        linear += c[s] * step[k, j]
+        away += step[k, j] * ((old[j] - x[s]) + (old[j] + step[k, j] - x[s]))
+    return change + (linear + 0.5 * mu * away), stays
 
 
 def shift_margins(columns, slots, changes, count, margin, out):
@@ -285,7 +307,9 @@ def _shift_margins(columns, slots, changes, count, margin, out):
 
 
 @exact
-def search_all_rows(columns, margin, values, slot, step, kind, penalty, accepted, box=None):
+def search_all_rows(
+    columns, margin, values, slot, step, kind, penalty, accepted, box=None, tilt=None
+):  # fmt: skip
     """The search where a step touches many rows: all losses are computed."""
     b, l = margin.size, slot.shape[1]
     total = sum_losses(kind, margin)
@@ -312,8 +336,12 @@ def search_all_rows(columns, margin, values, slot, step, kind, penalty, accepted
         shift_margins(columns, slots, changes, count, margin, trial)
         new_total = sum_losses(kind, trial)
         total_change = (new_total - total) / b + 0.5 * penalty * penalty_change
-        if total_change <= 0.0:
+        decisive, stays = total_change, False
+        if tilt is not None:
+            decisive, stays = tilted(tilt, slot, step, k, old, total_change)
+        if decisive <= 0.0:
             accepted[k] = True
+        if decisive <= 0.0 and not stays:
             margin, trial, total = trial, margin, new_total
         else:
             nans += not np.isfinite(total_change)
@@ -321,28 +349,30 @@ def search_all_rows(columns, margin, values, slot, step, kind, penalty, accepted
     return nans
 
 
-def run_search(columns, margin, values, slot, step, kind, penalty, accepted, box):
+def run_search(columns, margin, values, slot, step, kind, penalty, accepted, box, tilt):
     """The search that suits the columns."""
 
 
 @overload(run_search, jit_options=EXACT, inline="always")
-def _run_search(columns, margin, values, slot, step, kind, penalty, accepted, box):
+def _run_search(columns, margin, values, slot, step, kind, penalty, accepted, box, tilt):
     if columns.instance_class is DenseColumns:
 
-        def dense(columns, margin, values, slot, step, kind, penalty, accepted, box):
+        def dense(columns, margin, values, slot, step, kind, penalty, accepted, box, tilt):
             return search_all_rows(
-                columns, margin, values, slot, step, kind, penalty, accepted, box
+                columns, margin, values, slot, step, kind, penalty, accepted, box, tilt
             )
 
         return dense
 
-    def sparse(columns, margin, values, slot, step, kind, penalty, accepted, box):
+    def sparse(columns, margin, values, slot, step, kind, penalty, accepted, box, tilt):
         rows_per_step = slot.shape[1] * columns.row.size / values.size
         if 4.0 * rows_per_step > margin.size:
             return search_all_rows(
-                columns, margin, values, slot, step, kind, penalty, accepted, box
+                columns, margin, values, slot, step, kind, penalty, accepted, box, tilt
             )
-        return search_touched(columns, margin, values, slot, step, kind, penalty, accepted, box)
+        return search_touched(
+            columns, margin, values, slot, step, kind, penalty, accepted, box, tilt
+        )
 
     return sparse
 
@@ -365,10 +395,29 @@ def _box_at(box, columns):
     return gather
 
 
+def tilt_at(tilt, columns, values):
+    """The tilt at the columns that have slots, where v starts at these values."""
+
+
+@overload(tilt_at, jit_options=EXACT, inline="always")
+def _tilt_at(tilt, columns, values):
+    if not isinstance(tilt, BaseTuple):
+        return lambda tilt, columns, values: None
+
+    def gather(tilt, columns, values):
+        g, delta, gain, mu, stays, differences = tilt
+        c, x = np.empty(columns.size), np.empty(columns.size)
+        for s in range(columns.size):
+            c[s], x[s] = gain * g[columns[s]] - delta[columns[s]], values[s]
+        return c, x, mu, stays, differences
+
+    return gather
+
+
 @exact
 def search_mixture(
     layout, members, size, b, rows_key, y, x, scale, l, gaussian, kind, penalty, accepted, key,
-    first, box=None,
+    first, box=None, tilt=None,
 ):  # fmt: skip
     """Steps of l coordinates from x, on b rows drawn from the members (b = 0: on all of them).
 
@@ -395,7 +444,10 @@ def search_mixture(
     nans = np.int64(UNSEARCHED)
     if np.isfinite(sum_losses(kind, margin)):
         of_slots = box_at(box, columns)
-        found = run_search(collected, margin, values, slot, step, kind, penalty, accepted, of_slots)
+        found = run_search(
+            collected, margin, values, slot, step, kind, penalty, accepted, of_slots,
+            tilt_at(tilt, columns, values),
+        )  # fmt: skip
         nans = np.int64(found)
     change = np.empty(columns.size)
     for c in range(columns.size):

@@ -79,6 +79,15 @@ def replay_gaussian(v, scale, c1, c2, c3, k0, k1):
 
 
 @exact
+def gaussian_rows(out, alpha, first, c1, c2, c3, k0, k1):
+    """out[k] = alpha[first + k] u, u the normals of iteration first + k."""
+    for k in range(out.shape[0]):
+        fill_normals(out[k], c1, c2, c3 | np.uint64(first + k), k0, k1)
+        for j in range(out.shape[1]):
+            out[k, j] *= alpha[first + k]
+
+
+@exact
 def weighted_normals(out, weight, member, c1, c2, c3, k0, k1):
     """out = sum_i weight[i] u_member[i], summed in the order given."""
     u = np.empty(out.size)

@@ -98,13 +98,17 @@ class BaseAlgorithm:
 
 @dataclass(frozen=True, kw_only=True)
 class ProblemSize:
-    """The sizes that defaults may depend on: n, N (None: no rows), M, K and b."""
+    """The sizes that defaults may depend on: n, N (None: no rows), M, K and b.
+
+    ``shares`` are the rows of each worker, empty where not all are known.
+    """
 
     n: int
     rows: int | None
     workers: int
     iterations: int
     batch_size: int
+    shares: tuple[int, ...] = ()
 
 
 StateT = TypeVar("StateT", bound=Any)

@@ -15,19 +15,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from desopt.contract import streams
 from desopt.contract.space import Box
 from desopt.contract.streams import Stream
 from desopt.contract.types import BoolArray, ByteArray, FloatArray, IndexArray, Step
 from desopt.kernels.mixture import mixture_changes
-from desopt.kernels.steps import apply_step, replay_gaussian, replay_sparse
+from desopt.kernels.steps import apply_step, gaussian_rows, replay_gaussian, replay_sparse
 
 #: Answers rebuilt in one compiled call, and the most draws for them.
 _AT_ONCE, _DRAWS = 64, 2**22
+
+#: Numbers in a block of dense steps.
+_BLOCK = 2**16
 
 
 class Key(NamedTuple):
@@ -36,6 +40,10 @@ class Key(NamedTuple):
     seed: int
     round: int
     worker: int
+
+
+#: The first of several steps, their coordinates (None: all) and their changes, a row for each.
+Block: TypeAlias = tuple[int, NDArray[np.int64] | None, FloatArray]
 
 
 class Proposals(Protocol):
@@ -51,6 +59,9 @@ class Proposals(Protocol):
 
     def steps(self) -> Iterator[Step]:
         """The steps in order, with coordinates in 0..n-1."""
+
+    def blocks(self) -> Iterator[Block]:
+        """The same steps as the rows of matrices."""
 
     def replay(self, v: FloatArray, accepted: BoolArray, box: Box | None = None) -> None:
         """v += step, in place, for every accepted step; projected onto the box after each."""
@@ -88,6 +99,10 @@ class MixtureProposals:
     def steps(self) -> Iterator[Step]:
         drawn = streams.mixture_block(self.stream, self.scale, self.l, self.n, self.gaussian)
         return zip(*map(np.ascontiguousarray, drawn), strict=True)
+
+    def blocks(self) -> Iterator[Block]:
+        drawn = streams.mixture_block(self.stream, self.scale, self.l, self.n, self.gaussian)
+        yield 0, *map(np.ascontiguousarray, drawn)  # type: ignore[misc]
 
     def replay(self, v: FloatArray, accepted: BoolArray, box: Box | None = None) -> None:
         which = np.flatnonzero(accepted)  # the others are not even drawn
@@ -138,6 +153,13 @@ class GaussianProposals:
         for k in range(self.alpha.size):
             yield None, self.alpha[k] * streams.normals(self.stream.at(k), self.n)
 
+    def blocks(self) -> Iterator[Block]:
+        rows = max(1, _BLOCK // self.n)
+        for first in range(0, self.count, rows):
+            step = np.empty((min(rows, self.count - first), self.n))
+            gaussian_rows(step, self.alpha, first, *self.stream.key())
+            yield first, None, step
+
     def replay(self, v: FloatArray, accepted: BoolArray, box: Box | None = None) -> None:
         replay_normals(v, np.where(accepted, self.alpha, 0.0), self.stream, box)
 
@@ -165,6 +187,10 @@ class VectorProposals:
 
     def steps(self) -> Iterator[Step]:
         return map(self._step, range(self.alpha.size))
+
+    def blocks(self) -> Iterator[Block]:
+        for k, (index, step) in enumerate(self.steps()):
+            yield k, None if index is None else index[np.newaxis], step[np.newaxis]
 
     def replay(self, v: FloatArray, accepted: BoolArray, box: Box | None = None) -> None:
         # the steps that were rejected are not even drawn

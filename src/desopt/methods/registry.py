@@ -17,11 +17,12 @@ from typing import Any, NamedTuple
 from desopt.contract.errors import check_name
 from desopt.contract.space import Box
 from desopt.contract.types import Algorithm
-from desopt.methods import cma_es, es_csa
+from desopt.methods import cma_es, des_c, es_csa
 from desopt.methods.base import ProblemSize
 from desopt.methods.cma_es import CMAES
 from desopt.methods.decomfl import DeComFL
 from desopt.methods.des import DES
+from desopt.methods.des_c import DESC
 from desopt.methods.es import ES
 from desopt.methods.es_csa import ESCSA
 from desopt.methods.fed_zo import FedZOGD, FedZOSGD
@@ -148,6 +149,15 @@ METHODS: dict[str, Method] = {
         answer="K bits",
         values="K + 1",
         compared=True,
+    ),
+    "des-c": Method(
+        algorithm=DESC,
+        sampler=MixtureRademacher,
+        title="DES-C",
+        look=Look("#AA4499", "-", "X"),
+        answer="5K bits and 1 float32",
+        values="K + 1",
+        defaults=des_c.defaults,
     ),
     "fed-zo-gd": Method(
         algorithm=FedZOGD,

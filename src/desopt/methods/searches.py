@@ -5,6 +5,7 @@ search          points                          answer                methods
 ==============  ==============================  ====================  ==========================
 OnePlusOne      x, then v + alpha_k u_k         K accept bits         es, des, des-mg, des-mr
 TwoParts        those of two OnePlusOne         K accept bits         a round of step_size="auto"
+Tilted          the same                        bits and changes      des-c
 TwoPoint        v + mu u_k and v - mu u_k       K' slopes g_k         fed-zo-*, zo-signsgd,
                                                                       zo-nsgd, feedsign,
                                                                       decomfl, fedkseed
@@ -25,9 +26,10 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from math import inf, isfinite
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -36,6 +38,7 @@ from desopt.contract.payload import Layout
 from desopt.contract.space import Box
 from desopt.contract.streams import Stream
 from desopt.contract.types import Answer, Batches, BoolArray, FloatArray, IndexArray, Step, Task
+from desopt.kernels.correction import tilt_of
 from desopt.kernels.steps import add_scaled, apply_step, undo_step
 from desopt.methods.proposals import Proposals
 
@@ -352,6 +355,82 @@ class TwoParts:
         point = rest[0].answer().point if rest else None  # else not all that was accepted is kept
         counts = self.evaluations, self.evaluations * rows, self.nans
         return Answer(first.worker, payload, *counts, point)
+
+
+class Tilt(NamedTuple):
+    """What is added to f_i: c^T v + mu/2 ||v - x||^2 with c = gain g - delta.
+
+    ``stays``: v stays at x, and the bits say which steps would have been accepted.
+    """
+
+    g: FloatArray
+    delta: FloatArray
+    gain: float
+    mu: float
+    stays: bool
+
+    @property
+    def c(self) -> FloatArray:
+        return self.gain * self.g - self.delta
+
+
+class Tilted(OnePlusOne):
+    """A (1+1) search of f_i plus a tilt; the answer is what ``encode`` makes of bits and changes.
+
+    In a box, the tilt is that of the step as it was drawn.
+    ``changes`` are those of f_i alone, by every step; 0 where one of the two values is not finite.
+    """
+
+    def __init__(
+        self, task: Task, worker: int, proposals: Proposals, tilt: Tilt, *, layout: Layout,
+        dense: bool, encode: Callable[[BoolArray, FloatArray], bytes], box: Box | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(
+            task, worker, proposals, layout=layout, batches=Batches.ROUND, dense=dense, box=box
+        )
+        self.tilt, self._encode_changes = tilt, encode
+        self.changes = np.zeros(proposals.count)
+
+    def answer(self, rows: int = 1) -> Answer:
+        answer = super().answer(rows)
+        assert self._accepted is not None
+        with np.errstate(invalid="ignore"):
+            changes = np.where(np.isfinite(self.changes), self.changes, 0.0)
+        return replace(answer, payload=self._encode_changes(self._accepted, changes))
+
+    def _start(self) -> None:
+        super()._start()
+        self._c = self.tilt.c
+
+    def _decide(
+        self, asked: list[Buffer], values: Sequence[float], violations: Sequence[float]
+    ) -> int:
+        assert self._accepted is not None
+        undo, self._undo = self._undo, None
+        if undo is not None:
+            undo_step(self._v[0], *undo)
+        for used, (trial, value) in enumerate(zip(asked, values, strict=True), 1):
+            k, self._k = self._k, self._k + 1
+            if k < 0:
+                self._best = value if isfinite(value) else _LARGEST
+                continue
+            index, step = self._drawn.popleft()
+            known = isfinite(value) and self._best < _LARGEST
+            self.changes[k] = value - self._best if known else 0.0
+            more = tilt_of(self._c, self.x, self.tilt.mu, self._v[0], index, step)
+            if isfinite(value) and (not known or self.changes[k] + more <= 0.0):
+                self._accepted[k] = True
+                if self.tilt.stays:
+                    continue
+                self._best = value
+                self.basis += 1
+                if undo is not None:
+                    self._here((index, step))
+                    self._undo = None
+                self._move(trial, asked)
+                return used
+        self._spare += [trial for trial in asked if trial is not self._v]
+        return len(values)
 
 
 class TwoPoint(Search):

@@ -38,7 +38,7 @@ from desopt.contract.types import (
 )
 from desopt.kernels.portable import exp, log
 from desopt.kernels.steps import follow, sign_of_dense_dot, sign_of_dot
-from desopt.methods.proposals import Proposals, unpacked
+from desopt.methods.proposals import Block, Proposals, unpacked
 from desopt.methods.samplers import Key, Sampler
 from desopt.methods.searches import OnePlusOne, TwoParts, affordable
 
@@ -104,6 +104,10 @@ class Fixed:
         """What workers must know to make their steps."""
         return ()
 
+    def ramps(self, scalars: tuple[float, ...]) -> bool:
+        """Whether the step size is yet to be found."""
+        return False
+
     def sizes(self, t: int, scalars: tuple[float, ...]) -> FloatArray:
         """alpha_k^t of all k."""
         return self._method.step_sizes(t)
@@ -141,6 +145,9 @@ class Auto(Fixed):
 
     def scalars(self, state: Adapted) -> tuple[float, ...]:
         return (state.level,) if state.controls else ()
+
+    def ramps(self, scalars: tuple[float, ...]) -> bool:
+        return not scalars
 
     def sizes(self, t: int, scalars: tuple[float, ...]) -> FloatArray:
         (level,) = scalars
@@ -279,6 +286,9 @@ class Ramped:
         return self.sampler.proposals(alpha, self.key, self.n)
 
     def steps(self) -> Iterator[Step]:
+        raise TypeError("the steps after a ramp depend on its bits: see ``decided``")
+
+    def blocks(self) -> Iterator[Block]:
         raise TypeError("the steps after a ramp depend on its bits: see ``decided``")
 
     def replay(self, v: FloatArray, accepted: BoolArray, box: Box | None = None) -> None:

@@ -22,7 +22,7 @@ from desopt.kernels.layouts import Csr, Dense
 from desopt.kernels.mixture import UNSEARCHED, search_mixture
 from desopt.kernels.steps import add_scaled
 from desopt.methods.proposals import GaussianProposals, MixtureProposals
-from desopt.methods.searches import OnePlusOne, Population, TwoParts, TwoPoint
+from desopt.methods.searches import OnePlusOne, Population, Tilted, TwoParts, TwoPoint
 from desopt.objectives.local import drive
 from desopt.objectives.losses import LOSSES
 from desopt.objectives.tables import (
@@ -177,6 +177,7 @@ class LinearFunction:
         nans, *moved = search_mixture(
             layout, *rows, y, x, scale, steps.l, steps.gaussian or None, *self._loss,
             accepted, key, search.first, None if search.box is None else search.box.arrays(),
+            _tilt(search),
         )  # fmt: skip
         if nans == UNSEARCHED:
             return False
@@ -189,8 +190,9 @@ class LinearFunction:
         alpha, v = steps.alpha[search.first :], search.x.copy()
         accepted = np.zeros(alpha.size, np.bool_)
         nans = search_gaussian(
-            *self._data(v), v, alpha, search.first, *self._loss, accepted, *steps.stream.key()
-        )
+            *self._data(v), v, alpha, search.first, *self._loss, accepted, *steps.stream.key(),
+            _dense_tilt(search),
+        )  # fmt: skip
         if nans == UNSEARCHED:
             return False
         search.finish(accepted, int(nans), point=v)
@@ -260,6 +262,7 @@ class LinearFunction:
 _COMPILED: dict[type[Any], Callable[[LinearFunction, Any], bool]] = {
     OnePlusOne: LinearFunction._one_plus_one,
     TwoParts: LinearFunction._in_two_parts,
+    Tilted: LinearFunction._one_plus_one,
     TwoPoint: LinearFunction._two_point,
     Population: LinearFunction._population,
 }
@@ -267,6 +270,21 @@ _STEPS: dict[type[Any], Callable[[LinearFunction, OnePlusOne, Any], bool]] = {
     MixtureProposals: LinearFunction._mixture,
     GaussianProposals: LinearFunction._gaussian,
 }
+
+
+def _tilt(search: OnePlusOne) -> tuple[Any, ...] | None:
+    """What the kernels add to the comparisons, and where they leave the changes of f_i."""
+    if not isinstance(search, Tilted):
+        return None
+    g, delta, gain, mu, stays = search.tilt
+    return as_plain(g), as_plain(delta), gain, mu, stays, search.changes
+
+
+def _dense_tilt(search: OnePlusOne) -> tuple[Any, ...] | None:
+    """The same where steps have all coordinates."""
+    if not isinstance(search, Tilted):
+        return None
+    return search.tilt.c, as_plain(search.x), search.tilt.mu, search.tilt.stays, search.changes
 
 
 def as_plain(x: FloatArray) -> FloatArray:

@@ -26,7 +26,8 @@ class Limits:
     """The most that a server may ask of a peer, checked before any memory is allocated.
 
     ``draws`` bounds iterations * mixture, a round's random coordinates, some 64 bytes each.
-    A minibatch takes batch_size times a row of the data.
+    A minibatch takes batch_size times a row of the data. ``memory`` bounds n * workers, the numbers
+    in the estimates of des-c.
     """
 
     n: int = 2**24
@@ -35,6 +36,7 @@ class Limits:
     batch_size: int = 2**17
     draws: int = 2**22
     population: int = 2**16
+    memory: int = 2**27
 
 
 #: Settings of methods that are counts, with the limit of each.
@@ -179,11 +181,22 @@ def _check_settings(settings: Mapping[str, Any], limits: Limits) -> None:
         elif name == "constrained":
             if value is not True:
                 _refuse(name, value, "true")
-        elif name in ("name", "aggregate"):
+        elif name == "shares":
+            _check_shares(value, settings["n"], settings["workers"], limits)
+        elif name in ("name", "aggregate", "correction"):
             if not isinstance(value, str):
                 _refuse(name, value, "a text")
         elif not _is_real(value):
             _refuse(name, value, "a finite number")
+
+
+def _check_shares(shares: Any, n: int, workers: int, limits: Limits) -> None:
+    """The rows of every worker; a method that knows them remembers n numbers of each."""
+    if not isinstance(shares, list) or len(shares) != workers:
+        _refuse("shares", shares, f"a list of {workers} numbers of rows")
+    _check_whole("memory", n * workers, 1, limits.memory)
+    for share in shares:
+        _check_whole("shares", share, 1, 2**63 - 1)
 
 
 def _check_sampler(sampler: Any, iterations: Any, limits: Limits) -> None:

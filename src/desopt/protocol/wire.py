@@ -115,9 +115,11 @@ class Total:
 
 
 def task_digest(task: Task) -> bytes:
-    """A digest of all that an answer depends on: the bits of x, then of the scalars."""
+    """A digest of all that an answer depends on: the bits of x, the scalars and the memory."""
     digest = hashlib.blake2b(np.ascontiguousarray(task.x, "<f8").data, digest_size=8)
     digest.update(struct.pack(f"<{len(task.scalars)}d", *task.scalars))
+    if task.memory is not None:
+        digest.update(np.ascontiguousarray(task.memory, "<f8").data)
     return digest.digest()
 
 

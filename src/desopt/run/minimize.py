@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from desopt.contract.types import Algorithm, FloatArray, Objective
-from desopt.data import as_shards, expected_passes, side_by_side, total_rows
+from desopt.data import as_shards, expected_passes, shares, side_by_side, total_rows
 from desopt.engines import Engine, Job
 from desopt.methods import ProblemSize
 from desopt.methods.samplers import Sampler, as_sampler
@@ -47,6 +47,7 @@ def minimize(
     correlations: int = 256,
     perturbations: int = 10,
     candidates: int = 4096,
+    correction: str = "full",
     regularization: float = 1e-6,
     setup: Callable[[], Any] | None = None,
     vectorized: bool | Callable[[Any], Any] = False,
@@ -86,6 +87,9 @@ def minimize(
     correlations, perturbations, candidates
         Of ``cma-es``: the most variables for which it learns them; above, scales only. P of
         ``decomfl``, the directions of a local step. C of ``fedkseed``, those of a run.
+    correction
+        Of ``des-c``: ``"full"`` answers have four more bits per step than ``"bits"``; they are
+        needed where n is larger than K.
     workers, rounds, batch_size, seed, participation, aggregate
         M (None: 10, or one for a population without data), T (None: 100, or as many as
         ``max_evaluations`` allows), b, the seed of everything random, the share of the workers
@@ -147,7 +151,7 @@ def job_of(fun: Any, x0: Any, data: Any, settings: SimpleNamespace) -> tuple[Job
     objective, start = searched.objective, searched.start
     algorithm = within(_algorithm(settings, ProblemSize(
         n=start.size, rows=total_rows(shards), workers=len(shards),
-        iterations=settings.iterations, batch_size=settings.batch_size,
+        iterations=settings.iterations, batch_size=settings.batch_size, shares=shares(shards),
     )), searched)  # fmt: skip
     defaults.choose_rounds(settings, algorithm, len(shards))
     batch_size = None if data is None else settings.batch_size

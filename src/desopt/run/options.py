@@ -130,6 +130,7 @@ def _step_size(name: str, value: Any) -> Any:
 
 method_names = _names("desopt.methods", "METHODS")
 sampler_names = _names("desopt.methods.samplers", "SAMPLERS")
+correction_names = _names("desopt.methods.des_c", "CORRECTIONS")
 aggregate_names = _names("desopt.methods.aggregation", "AGGREGATES")
 
 
@@ -262,6 +263,8 @@ OPTIONS: tuple[Option, ...] = (
             doors=RUNS),
     _method("candidates", 4096, int, "C, directions that fedkseed draws from.",
             partial(checks.whole, least=1, most=2**16), doors=RUNS),
+    _method("correction", "full", str, "What des-c sends besides accept bits.",
+            _one_of(correction_names), doors=RUNS, choices=correction_names),
     _method("aggregate", "mean", str, "How the workers' points become one.",
             _one_of(aggregate_names), choices=aggregate_names),
     Option("sampler", None, str | None, "Distribution of the mutations; default: the method's.",

@@ -6,10 +6,10 @@ import os
 import sys
 from contextlib import suppress
 
-from desopt.contract.types import FloatArray, Task
+from desopt.contract.types import Task
 from desopt.engines.base import Job
 from desopt.engines.processes import messages
-from desopt.engines.processes.memory import attach, shared_floats
+from desopt.engines.processes.memory import Shared, attach, shared_arrays
 from desopt.engines.trials import outcome_of
 
 
@@ -36,14 +36,14 @@ def main(connection: int, job_fd: int, buffer_fd: int) -> None:
 def _serve_all(connection: int, job_fd: int, buffer_fd: int) -> None:
     try:
         job: Job = attach(job_fd)
-        slots = job.workers if job.handover else 0
-        buffer = shared_floats(buffer_fd, (1 + slots, job.n))
+        shared = shared_arrays(buffer_fd, job)
     except Exception as error:
         messages.write(connection, messages.pack_error(error))
         return
     messages.write(connection, messages.READY)
-    x = buffer[0]
-    x.flags.writeable = False
+    for given in (shared.x, shared.memory):
+        if given is not None:
+            given.flags.writeable = False
     prepared: set[int] = set()
     while True:
         request = messages.read(connection)
@@ -51,7 +51,7 @@ def _serve_all(connection: int, job_fd: int, buffer_fd: int) -> None:
             if request[:1] == messages.VALUE:
                 reply = _value(job, request, prepared, connection)
             else:
-                reply = _serve(job, request, x, buffer[1:])
+                reply = _serve(job, request, shared)
         except Exception as error:
             reply = messages.pack_error(error)
         messages.write(connection, reply)
@@ -67,11 +67,11 @@ def _value(job: Job, request: bytes, prepared: set[int], connection: int) -> byt
     return messages.pack_outcome(outcome_of(job, trial))
 
 
-def _serve(job: Job, request: bytes, x: FloatArray, points: FloatArray) -> bytes:
+def _serve(job: Job, request: bytes, shared: Shared) -> bytes:
     kind, round, worker, scalars, limit = messages.unpack_request(request)
     if kind == messages.TOTAL:
-        return messages.pack_sum(*job.total(x, worker))
-    answer = job.work(Task(round, x, scalars, limit), worker)
+        return messages.pack_sum(*job.total(shared.x, worker))
+    answer = job.work(Task(round, shared.x, scalars, limit, shared.memory), worker)
     if answer.point is not None:
-        points[worker] = answer.point
+        shared.points[worker] = answer.point
     return messages.pack_answer(answer)

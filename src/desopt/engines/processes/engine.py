@@ -19,7 +19,7 @@ from desopt.contract.payload import layout_of
 from desopt.contract.types import Answer, Task
 from desopt.engines.base import Job
 from desopt.engines.processes import messages
-from desopt.engines.processes.memory import anonymous_file, share, shared_floats
+from desopt.engines.processes.memory import anonymous_file, share, shared_arrays, shared_bytes
 from desopt.engines.processes.pool import Lost, Pool, Request, resources_explained
 from desopt.engines.serial import InMemory
 from desopt.engines.trials import Outcome, Trial, is_over_data
@@ -61,20 +61,21 @@ class Processes(InMemory):
         self.repeated = 0
         self._errors: list[bytes] = []
         with resources_explained():
-            self._fds.append(self._shared())
-            slots = job.workers if job.handover else 0
-            self._fds.append(anonymous_file(8 * job.n * (1 + slots)))
-            self._buffer = shared_floats(self._fds[1], (1 + slots, job.n))
+            self._fds.append(self._job_file())
+            self._fds.append(anonymous_file(shared_bytes(job)))
+            self._shared = shared_arrays(self._fds[1], job)
 
     def round(self, task: Task) -> list[Answer]:
         self.count_round()
-        self._buffer[0] = task.x
+        self._shared.x[:] = task.x
+        if self._shared.memory is not None:
+            self._shared.memory[:] = task.memory
         answers: dict[int, Answer] = {}
         layout = layout_of(self._job.algorithm)
 
         def keep(message: bytes) -> None:
             answer, has_point = messages.unpack_answer(message, self._job.workers, layout)
-            point = self._buffer[1 + answer.worker] if has_point else None
+            point = self._shared.points[answer.worker] if has_point else None
             answers[answer.worker] = replace(answer, point=point)
 
         workers = self._job.asked(task.round)
@@ -86,7 +87,7 @@ class Processes(InMemory):
         return [answers[worker] for worker in workers]
 
     def evaluate(self, workers: Sequence[int]) -> list[tuple[float, int]]:
-        self._buffer[0] = self._state.x
+        self._shared.x[:] = self._state.x
         sums: dict[int, tuple[float, int]] = {}
 
         def keep(worker: int, message: bytes) -> None:
@@ -187,7 +188,7 @@ class Processes(InMemory):
         self._started(1).submit(request)
         return True
 
-    def _shared(self) -> int:
+    def _job_file(self) -> int:
         """The job, in a file for all processes."""
         try:
             return share(self._job)

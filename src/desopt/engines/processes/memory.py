@@ -13,12 +13,13 @@ import pickle
 import struct
 import tempfile
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import cloudpickle
 import numpy as np
 
 from desopt.contract.types import FloatArray
+from desopt.engines.base import Job
 from desopt.system.watched import above_terminal
 
 Array: TypeAlias = np.ndarray[Any, Any]
@@ -46,6 +47,37 @@ def _nameless() -> Any:
 def shared_floats(fd: int, shape: tuple[int, ...]) -> FloatArray:
     """The file as an array that all processes read and write."""
     return np.frombuffer(mmap.mmap(fd, 0), np.float64, int(np.prod(shape))).reshape(shape)
+
+
+class Shared(NamedTuple):
+    """What changes from round to round: x, the task's memory, and a row for every final point."""
+
+    x: FloatArray
+    memory: FloatArray | None
+    points: FloatArray
+
+
+def shared_bytes(job: Job) -> int:
+    """The size of the file for ``Shared``."""
+    return 8 * (sum(_sizes(job)))
+
+
+def shared_arrays(fd: int, job: Job) -> Shared:
+    """The file of ``shared_bytes`` as arrays that all processes read and write."""
+    n, memory, points = _sizes(job)
+    numbers = shared_floats(fd, (n + memory + points,))
+    return Shared(
+        numbers[:n],
+        numbers[n : n + memory] if memory else None,
+        numbers[n + memory :].reshape(-1, n),
+    )
+
+
+def _sizes(job: Job) -> tuple[int, int, int]:
+    """Numbers in x, in the task's memory, and in all points that are handed over."""
+    memory = job.algorithm.plan(job.algorithm.init(np.zeros(job.n))).memory
+    points = job.n * job.workers if job.handover else 0
+    return job.n, 0 if memory is None else memory.size, points
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]

@@ -1,0 +1,200 @@
+"""The estimates of ``des-c``: what a worker's differences tell of the slopes of f and f_i.
+
+A step s = alpha u of worker i changes f_i by about (g + delta_i)^T s + sqrt(alpha) h^T |s|. The
+steps of a block are the rows of ``step``; ``index`` has their coordinates, or is None where a row
+has all n.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import types
+from numba.extending import overload
+
+from desopt.kernels.jit import EXACT, exact
+from desopt.kernels.lanes import dot
+
+
+def at_one(index, j):
+    """The coordinate of entry j of a step."""
+
+
+@overload(at_one, jit_options=EXACT, inline="always")
+def _at_one(index, j):
+    if isinstance(index, types.NoneType):
+        return lambda index, j: j
+    return lambda index, j: index[j]
+
+
+def at(index, k, j):
+    """The coordinate of entry j of step k."""
+
+
+@overload(at, jit_options=EXACT, inline="always")
+def _at(index, k, j):
+    if isinstance(index, types.NoneType):
+        return lambda index, k, j: j
+    return lambda index, k, j: index[k, j]
+
+
+@exact
+def tilt_of(c, x, mu, v, index, step):
+    """c^T s + mu/2 (||v + s - x||^2 - ||v - x||^2) of one step; v is as before afterwards."""
+    linear, away = 0.0, 0.0
+    old = np.empty(step.size)
+    for j in range(step.size):
+        r = at_one(index, j)
+        old[j] = v[r]
+        v[r] = old[j] + step[j]
+        linear += c[r] * step[j]
+        away += step[j] * ((old[j] - x[r]) + (v[r] - x[r]))
+    for j in range(step.size - 1, -1, -1):
+        v[at_one(index, j)] = old[j]
+    return linear + 0.5 * mu * away
+
+
+@exact
+def predict(g, h, delta, index, step, alpha, out):
+    """out[k] = the change that the estimates predict for step k."""
+    for k in range(step.shape[0]):
+        slope, even = 0.0, 0.0
+        for j in range(step.shape[1]):
+            r = at(index, k, j)
+            slope += (g[r] + delta[r]) * step[k, j]
+            even += h[r] * abs(step[k, j])
+        out[k] = slope + math.sqrt(alpha[k]) * even
+
+
+@exact
+def project(g, delta, gain, index, step, out):
+    """out[k] = -c^T s_k, c = gain g - delta: the change that makes up for the tilt of step k."""
+    for k in range(step.shape[0]):
+        total = 0.0
+        for j in range(step.shape[1]):
+            r = at(index, k, j)
+            total += (gain * g[r] - delta[r]) * step[k, j]
+        out[k] = -total
+
+
+@exact
+def learn(g, h, delta, wg, wh, wd, index, step, alpha, change, eta):
+    """Bring the estimates a share ``eta`` of the way to each of the changes, one after the other.
+
+    The least change of the estimates, in the norm of their weights, that does so (Kaczmarz).
+    """
+    for k in range(step.shape[0]):
+        root = math.sqrt(alpha[k])
+        slope, even, size = 0.0, 0.0, 0.0
+        for j in range(step.shape[1]):
+            r, s = at(index, k, j), step[k, j]
+            slope += (g[r] + delta[r]) * s
+            even += h[r] * abs(s)
+            size += s * s * (wg[r] + wd[r] + alpha[k] * wh[r])
+        share = eta * (change[k] - slope - root * even) / size
+        if not math.isfinite(share):  # no step, or numbers beyond the largest
+            continue
+        for j in range(step.shape[1]):
+            r, s = at(index, k, j), step[k, j]
+            g[r] += share * wg[r] * s
+            delta[r] += share * wd[r] * s
+            h[r] = max(0.0, h[r] + share * wh[r] * abs(s) * root)
+
+
+@exact
+def weights(estimate, least, unknown, out):
+    """out = |estimate| + least mean |estimate|; ``unknown`` where all of it is 0."""
+    mean = 0.0
+    for j in range(estimate.size):
+        mean += abs(estimate[j])
+    mean /= estimate.size
+    for j in range(estimate.size):
+        out[j] = abs(estimate[j]) + least * mean if mean > 0.0 else unknown
+
+
+@exact
+def mean_magnitude(rows, out):
+    """out = the mean of |row| over the rows."""
+    out[:] = 0.0
+    for i in range(rows.shape[0]):
+        for j in range(out.size):
+            out[j] += abs(rows[i, j])
+    for j in range(out.size):
+        out[j] /= rows.shape[0]
+
+
+@exact
+def centre(g, deltas, share):
+    """Move the mean of the rows, with these shares, to g."""
+    mean = np.zeros(g.size)
+    for i in range(deltas.shape[0]):
+        for j in range(g.size):
+            mean[j] += share[i] * deltas[i, j]
+    for j in range(g.size):
+        g[j] += mean[j]
+    for i in range(deltas.shape[0]):
+        for j in range(g.size):
+            deltas[i, j] -= mean[j]
+
+
+@exact
+def total(x):
+    """sum_j x_j, in order."""
+    found = 0.0
+    for j in range(x.size):
+        found += x[j]
+    return found
+
+
+@exact
+def mean_size(x, most):
+    """sum x^2 / sum |x|, at most ``most``: the s with sum_j s |x_j| = sum_j x_j^2."""
+    squares, sizes = 0.0, 0.0
+    for j in range(x.size):
+        squares += x[j] * x[j]
+        sizes += abs(x[j])
+    if sizes == 0.0:
+        return 0.0
+    found = squares / sizes
+    return found if found < most else most  # also where it is infinite or NaN
+
+
+@exact
+def stretch(d, g, more):
+    """d += more (d^T g / ||g||^2) g, where d^T g < 0."""
+    along, size = dot(d, 0, g, g.size), dot(g, 0, g, g.size)
+    share = more * along / size
+    if along < 0.0 and math.isfinite(share):
+        for j in range(d.size):
+            d[j] += share * g[j]
+
+
+@exact
+def norm(x):
+    """||x||; infinite where the sum of squares overflows."""
+    return math.sqrt(dot(x, 0, x, x.size))
+
+
+@exact
+def to_nibbles(slopes, scale, out):
+    """out[k] = 0, or 1 + j (+ 7 if negative) for the nearest scale 2^-j, j <= 6, in logarithms."""
+    for k in range(slopes.size):
+        out[k] = 0
+        if slopes[k] != 0.0 and scale > 0.0:
+            m, e = math.frexp(abs(slopes[k]) / scale)
+            j = -e if m >= 0.7071067811865476 else 1 - e
+            if j <= 6:
+                out[k] = 1 + max(j, 0) + (7 if slopes[k] < 0.0 else 0)
+
+
+@exact
+def from_nibbles(codes, scale, out):
+    """The other side of ``to_nibbles``; 15 is not a code, and counts as 0."""
+    for k in range(codes.size):
+        code = codes[k]
+        out[k] = 0.0
+        if 1 <= code <= 7:
+            out[k] = math.ldexp(scale, -(int(code) - 1))
+        elif 8 <= code <= 14:
+            out[k] = -math.ldexp(scale, -(int(code) - 8))

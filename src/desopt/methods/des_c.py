@@ -1,0 +1,330 @@
+"""DES-C: DES with corrected comparisons, for workers whose data differ.
+
+The paper's workers each walk towards the minimum of their own f_i. Here worker i compares values
+of f_i plus a linear term that turns its slope into that of f (the correction of SCAFFOLD, made for
+comparisons), and keeps a step s from v if
+
+    f_i(v + s) - f_i(v) + c_i^T s + mu_i/2 (||v + s - x||^2 - ||v - x||^2) <= 0,
+    c_i = gain g - delta_i.
+
+g + delta_i estimates the gradient of f_i, sum_i p_i delta_i = 0. The estimates cost no value: the
+change of f_i by every step tried, accepted or not, is one linear equation, and a filter learns
+from these (``kernels.correction``). Everybody who follows the answers has the same estimates.
+
+========  =============  ==========================================================
+symbol    name           meaning
+========  =============  ==========================================================
+g, h      memory         slope of f; even part of its changes, n numbers each
+delta_i   memory         how the slope of f_i differs: M n numbers in all
+p_i       shares         N_i / N from the workers' numbers of rows
+gain      n / (n + K)    how much of g is in a worker's comparisons; by gain^2 the server
+                         lengthens the part of the mean step that descends along g
+mu_i                     0.15 ||delta_i|| / (alpha_0^t sqrt K) (K / (n + K))^2
+========  =============  ==========================================================
+
+All other symbols are those of ``des``. In the first round nothing is known: the workers only
+measure. With ``step_size="auto"`` that is the round after the one in which the step size is found.
+
+A worker's answer with ``correction="full"`` is K accept bits, K residuals of 4 bits (0, or
++-scale 2^-j, j <= 6) and the float32 scale: e_k = change_k / alpha_k - what the estimates predict.
+With ``"bits"`` it is K accept bits and a float32, the mean size of a compared difference; mu_i = 0.
+Then a bit is the sign of change_k + c_i^T s_k, and that is what is learnt from.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+
+from desopt.contract.errors import check_name
+from desopt.contract.payload import Layout
+from desopt.contract.types import Answer, BoolArray, FloatArray, LocalSearch, Task
+from desopt.kernels import correction as kernels
+from desopt.kernels.steps import momentum_step
+from desopt.methods.aggregation import combine
+from desopt.methods.base import ProblemSize, unmoved
+from desopt.methods.des import DES, DESState
+from desopt.methods.proposals import Proposals
+from desopt.methods.searches import Tilt, Tilted, affordable
+from desopt.methods.step_size import AUTO, Adapted
+
+#: What answers hold besides accept bits.
+CORRECTIONS = ("full", "bits")
+
+_LEAST_WEIGHT = 0.1  # of a coordinate in the filter, in units of the mean estimate
+_RATE = 0.5  # of the filter, for n >= K
+_PROX = 0.15
+_NIBBLE = 4  # bits of a residual
+_LARGEST = float(np.finfo(np.float32).max)
+
+
+@dataclass(frozen=True)
+class DESCState(DESState):
+    """The server's side after ``round`` rounds.
+
+    ``memory`` is g, h, delta_0, ..., delta_M-1, one after the other. ``spread`` has the lengths
+    ||delta_i||, ``answered`` the number of the round after the last answer of each worker, 0 if
+    there was none.
+    """
+
+    memory: FloatArray
+    spread: FloatArray
+    answered: FloatArray
+
+
+@dataclass(frozen=True)
+class AdaptedDESCState(DESCState, Adapted):
+    """With what ``step_size="auto"`` remembers."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DESC(DES):
+    """DES with corrected comparisons, with any sampler."""
+
+    observes: ClassVar[tuple[str, ...]] = ("bounds",)
+
+    name: str = "des-c"
+    correction: str = "full"
+    #: The rows of each worker, from which p_i; there are as many workers.
+    shares: tuple[int, ...] = (1,) * 10
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_name("correction", self.correction, CORRECTIONS)
+        object.__setattr__(self, "shares", tuple(self.shares))
+        if not self.shares or min(self.shares) < 1:
+            raise ValueError(f"shares must be a number of rows >= 1 per worker, got {self.shares}")
+
+    def settings(self) -> dict[str, Any]:
+        return super().settings() | {"shares": list(self.shares)}
+
+    @property
+    def state_type(self) -> type[DESCState]:  # type: ignore[override]
+        return AdaptedDESCState if self.step_size == AUTO else DESCState
+
+    def init(self, x0: FloatArray) -> DESCState:
+        workers, n = len(self.shares), x0.size
+        return self.state_type(
+            round=0, x=x0, m=np.zeros(n), memory=np.zeros((2 + workers) * n),
+            spread=np.zeros(workers), answered=np.zeros(workers), **self.schedule.start(n),
+        )  # fmt: skip
+
+    def plan(self, state: DESCState) -> Task:  # type: ignore[override]
+        scalars = self.schedule.scalars(state)
+        known = float(state.answered.any())
+        return Task(
+            state.round, state.x, (*state.spread.tolist(), known, *scalars), memory=state.memory
+        )
+
+    # --- a worker's side -------------------------------------------------------------------------
+
+    def search(self, task: Task, worker: int) -> LocalSearch:
+        n, K, spread = task.x.size, self.iterations, task.scalars[self._checked(worker)]
+        known, *scalars = task.scalars[len(self.shares) :]
+        schedule, sizes = self.schedule, tuple(scalars)
+        if schedule.ramps(sizes):  # "auto" finds the step size first, as in ``des``
+            return super().search(replace(task, scalars=sizes), worker)
+        alpha = schedule.sizes(task.round, sizes)[: affordable(K, task.limit, first=1)]
+        proposals = schedule.proposals(task.round, sizes, worker, n, alpha.size)
+        assert task.memory is not None
+        g, h, delta = _estimates(task.memory, n, worker)
+        mu = 0.0
+        if self.correction == "full":
+            share = K / (n + K)
+            mu = _PROX * share * share * spread / (float(alpha.max()) * math.sqrt(K))
+        tilt = Tilt(g, delta, self._gain(n), mu, stays=not known)
+        return Tilted(
+            task, worker, proposals, tilt, layout=self.layout, dense=self.sampler.dense,
+            encode=partial(self._encode, proposals, alpha, tilt, h), box=self.box,
+        )  # fmt: skip
+
+    def _encode(
+        self, proposals: Proposals, alpha: FloatArray, tilt: Tilt, h: FloatArray,
+        accepted: BoolArray, changes: FloatArray,
+    ) -> bytes:  # fmt: skip
+        with np.errstate(over="ignore", invalid="ignore"):
+            slopes = (changes - self._expected(proposals, alpha, tilt, h)) / alpha
+        slopes = np.where(np.isfinite(slopes), slopes, 0.0)
+        if self.correction == "bits":
+            return self.layout.encode(accepted, [kernels.mean_size(slopes, _LARGEST)])
+        scale = np.float32(min(np.abs(slopes).max(), _LARGEST))
+        codes = np.zeros(self.iterations, np.uint8)
+        kernels.to_nibbles(slopes, float(scale), codes)
+        nibbles = np.unpackbits(codes[:, np.newaxis], axis=1, count=_NIBBLE, bitorder="little")
+        bits = np.zeros(self.layout.bits, np.bool_)
+        bits[: accepted.size] = accepted
+        bits[self.iterations :] = nibbles.ravel()
+        return self.layout.encode(bits, [scale])
+
+    def _expected(
+        self, proposals: Proposals, alpha: FloatArray, tilt: Tilt, h: FloatArray
+    ) -> FloatArray:
+        """The change that each step is compared with: the prediction, or that of equality."""
+        expected = np.empty(proposals.count)
+        for first, index, step in proposals.blocks():
+            part = slice(first, first + len(step))
+            if self.correction == "bits":
+                kernels.project(tilt.g, tilt.delta, tilt.gain, index, step, expected[part])
+            else:
+                kernels.predict(tilt.g, h, tilt.delta, index, step, alpha[part], expected[part])
+        return expected
+
+    # --- the server's side -----------------------------------------------------------------------
+
+    def merge(  # type: ignore[override]
+        self, state: DESCState, answers: Iterable[Answer]
+    ) -> DESCState:
+        x, n, t, schedule = state.x, state.x.size, state.round, self.schedule
+        scalars = schedule.scalars(state)
+        if schedule.ramps(scalars):
+            return self._ramped(state, answers)
+        proposals = schedule.proposals(t, scalars, 0, n)
+        learning, tally = _Learning(self, state), schedule.tally(state)
+        answers = learning.of(answers)
+        if not state.answered.any():  # measured, not moved
+            return self._measured(state, learning, answers)
+        if self.aggregate == "mean" and proposals.at_once:
+            answers = self._rebuilt(x, proposals, answers)
+        answers = tally.of(answers, partial(self._change, x, proposals))
+        add = partial(self._add, x, proposals)
+        total, count = combine(self.aggregate, answers, add, n)
+        if count == 0:
+            return unmoved(state)
+        adapted = tally.outcome(total)
+        memory, spread = learning.outcome()
+        # the mean step; the more of it that descends along g again, the less a round can see of f
+        with np.errstate(over="ignore", invalid="ignore"):
+            d = total / count
+            kernels.stretch(d, memory[:n], self._gain(n) * self._gain(n))
+        new_x = momentum_step(x, state.m, d, 1, self.momentum)
+        finite = np.isfinite(new_x)
+        if not finite.all():
+            new_x, d = np.where(finite, new_x, x), np.where(finite, d, 0.0)
+        if self.box is not None:
+            self.box.project(new_x)
+        return self.state_type(
+            round=t + 1, x=new_x, m=d, memory=memory, spread=spread, answered=learning.answered,
+            **adapted,
+        )  # fmt: skip
+
+    def _ramped(self, state: DESCState, answers: Iterable[Answer]) -> DESCState:
+        """After the round in which the step size is found: x stays, and nothing is learnt."""
+        tally, count = self.schedule.tally(state), 0
+        for answer in tally.of(answers, lambda answer: (None, state.x)):
+            self.layout.decode(answer)
+            count += 1
+        if count == 0:
+            return unmoved(state)
+        return replace(state, round=state.round + 1, **tally.outcome(np.zeros(state.x.size)))
+
+    def _measured(
+        self, state: DESCState, learning: _Learning, answers: Iterable[Answer]
+    ) -> DESCState:
+        """After the first round that is learnt from."""
+        if not sum(1 for _ in answers):
+            return unmoved(state)
+        memory, spread = learning.outcome()
+        return replace(
+            state, round=state.round + 1, memory=memory, spread=spread, answered=learning.answered
+        )
+
+    @property
+    def layout(self) -> Layout:
+        per_step = 1 + (_NIBBLE if self.correction == "full" else 0)
+        return Layout(bits=per_step * self.iterations, float32=1)
+
+    def _gain(self, n: int) -> float:
+        return n / (n + self.iterations)
+
+    def _checked(self, worker: int) -> int:
+        if worker >= len(self.shares):
+            raise ValueError(
+                f"worker {worker} of des-c with shares of {len(self.shares)} workers; give the "
+                "rows of each in shares"
+            )
+        return worker
+
+
+class _Learning:
+    """The estimates while they learn from the answers of a round."""
+
+    def __init__(self, method: DESC, state: DESCState) -> None:
+        self._method, self._round, self._n = method, state.round, state.x.size
+        self._old, self._new = state.memory, state.memory.copy()
+        self._spread = state.spread
+        self.answered = state.answered.copy()
+        self._scalars = method.schedule.scalars(state)
+        self._alpha = method.schedule.sizes(state.round, self._scalars)
+        self._rate = _RATE * min(1.0, self._n / method.iterations)
+
+    def of(self, answers: Iterable[Answer]) -> Iterator[Answer]:
+        """The same answers, each learnt from as it passes."""
+        weights = self._weights()
+        for answer in answers:
+            self._learn(answer, weights)
+            yield answer
+
+    def outcome(self) -> tuple[FloatArray, FloatArray]:
+        """The new estimates, centred, and the lengths of delta_i; the old ones if not finite."""
+        rows = self._new.reshape(-1, self._n)
+        # an estimate counts by its worker's rows, the less the longer ago it was made
+        age = 1.0 + (self._round + 1.0) - self.answered
+        share = np.where(self.answered > 0.0, np.array(self._method.shares) / age, 0.0)
+        kernels.centre(rows[0], rows[2:], share / kernels.total(share))
+        spread = np.array([kernels.norm(row) for row in rows[2:]])
+        if not (np.isfinite(self._new).all() and np.isfinite(spread).all()):
+            return self._old, self._spread
+        return self._new, spread
+
+    def _weights(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Of every coordinate of g, h and delta, fixed for the round: what was large moves more."""
+        g, h, *_ = rows = self._old.reshape(-1, self._n)
+        of_g, of_h, of_delta = (np.empty(self._n) for _ in range(3))
+        kernels.weights(g, _LEAST_WEIGHT, 1.0, of_g)
+        kernels.weights(h, _LEAST_WEIGHT, 1.0 / float(self._alpha.max()), of_h)
+        kernels.mean_magnitude(rows[2:], of_delta)
+        kernels.weights(of_delta, _LEAST_WEIGHT, 1.0, of_delta)
+        return of_g, of_h, of_delta
+
+    def _learn(self, answer: Answer, weights: tuple[FloatArray, ...]) -> None:
+        method, n, alpha = self._method, self._n, self._alpha
+        worker = method._checked(answer.worker)
+        g, h, delta = _estimates(self._old, n, worker)
+        proposals = method.schedule.proposals(self._round, self._scalars, worker, n)
+        tilt = Tilt(g, delta, method._gain(n), 0.0, False)
+        with np.errstate(over="ignore", invalid="ignore"):  # such changes teach nothing
+            changes = method._expected(proposals, alpha, tilt, h) + alpha * self._slopes(answer)
+        mine = _estimates(self._new, n, worker)
+        for first, index, step in proposals.blocks():
+            part = slice(first, first + len(step))
+            kernels.learn(*mine, *weights, index, step, alpha[part], changes[part], self._rate)
+        self.answered[worker] = self._round + 1.0
+
+    def _slopes(self, answer: Answer) -> FloatArray:
+        """What the answer says of every step, beyond what was expected."""
+        method, K = self._method, self._method.iterations
+        content = method.layout.decode(answer)
+        scale = float(content.float32[0])
+        if method.correction == "bits":
+            return np.where(content.bits, -scale, scale)
+        nibbles = content.bits[K:].reshape(K, _NIBBLE)
+        codes = np.packbits(nibbles, axis=1, bitorder="little").ravel()
+        slopes = np.empty(K)
+        kernels.from_nibbles(codes, scale, slopes)
+        return slopes
+
+
+def _estimates(memory: FloatArray, n: int, worker: int) -> tuple[FloatArray, ...]:
+    """g, h and delta of a worker: views."""
+    rows = memory.reshape(-1, n)
+    return rows[0], rows[1], rows[2 + worker]
+
+
+def defaults(problem: ProblemSize) -> dict[str, Any]:
+    """Equal shares where the rows of the workers are not known."""
+    return {"shares": problem.shares or (1,) * problem.workers}
