@@ -392,9 +392,9 @@ def zo_nsgd(loss: Loss, shards: Sequence[Shard], x0: Vector, run: Settings) -> t
                 slopes.append(np.float64(np.float32(g)))
             d -= np.mean(slopes) * u
         if d.any():
-            d *= run.alpha / math.sqrt(t + 1) / np.linalg.norm(d)
+            d /= np.linalg.norm(d)
         m = run.beta * m + (1.0 - run.beta) * d
-        x = run.inside(x + m)
+        x = run.inside(x + run.alpha / math.sqrt(t + 1) * m)
     return x, None
 
 

@@ -106,6 +106,15 @@ def sum_of_squares(x):
     return total
 
 
+@exact
+def inner_product(a, b):
+    """sum_j a_j b_j, in order."""
+    total = 0.0
+    for j in range(a.size):
+        total += a[j] * b[j]
+    return total
+
+
 @exact_with_gil
 def add_at(total, index, values):
     """total[r] += value, for the coordinates given."""

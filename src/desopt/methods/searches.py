@@ -433,25 +433,35 @@ class Tilted(OnePlusOne):
         return len(values)
 
 
+class Probe(NamedTuple):
+    """The slope between x - below u and x + above u, on the minibatch of iteration ``batch``."""
+
+    u: FloatArray
+    above: float
+    below: float
+    batch: int
+
+
 class TwoPoint(Search):
     """K' slopes g_k = (f(p + mu u_k) - f(p - mu u_k)) / (2 mu), and v += scale[k] g_k u_k.
 
     ``moving``: p = v, which starts at x and moves after every ``group`` estimates; these share a
     minibatch. Else p = x and v is the sum of the steps. u_k is the stream's vector number k, or
-    ``numbers[k]``. A slope that is not finite counts as 0. The answer holds the slopes, or what
-    ``encode`` makes of them. Where p moves, at most the points of one group can be evaluated
-    together; else all of them.
+    ``numbers[k]``; the last estimates are those of the ``probes``. A slope that is not finite
+    counts as 0. The answer holds the slopes, or what ``encode`` makes of them. Where p moves, at
+    most the points of one group can be evaluated together; else all of them.
     """
 
     def __init__(
         self, task: Task, worker: int, stream: Stream, scale: FloatArray, *, radius: float,
         layout: Layout, batches: Batches, moving: bool, group: int = 1,
-        numbers: IndexArray | None = None,
+        numbers: IndexArray | None = None, probes: Sequence[Probe] = (),
         encode: Callable[[FloatArray], bytes] | None = None, box: Box | None = None,
     ) -> None:  # fmt: skip
         super().__init__(task, worker, layout, batches, box)
         self.stream, self.scale, self.radius, self.moving = stream, scale, radius, moving
         self.group, self.numbers = group, numbers
+        self.probes = dict(enumerate(probes, scale.size - len(probes)))
         self._encode = encode or self._as_numbers
         self.point = self.x.copy() if moving else np.zeros_like(self.x)  # v
         self._slopes = np.zeros(scale.size)
@@ -461,7 +471,7 @@ class TwoPoint(Search):
     @property
     def iterations(self) -> Sequence[int]:
         first = len(self._told)
-        return [i // (2 * self.group) for i in range(first, first + max(1, len(self._asked)))]
+        return [self._batch(i // 2) for i in range(first, first + max(1, len(self._asked)))]
 
     @property
     def index(self) -> int:
@@ -470,6 +480,10 @@ class TwoPoint(Search):
     @property
     def needed(self) -> int:
         return self._end() - len(self._told)
+
+    def _batch(self, k: int) -> int:
+        probe = self.probes.get(k)
+        return k // self.group if probe is None else probe.batch
 
     def direction(self, k: int) -> Stream:
         """The stream of u_k."""
@@ -509,11 +523,12 @@ class TwoPoint(Search):
 
     def _trial(self, k: int, below: int) -> Buffer:
         """p + mu u_k, or p - mu u_k."""
-        if k not in self._directions:
+        if k not in self._directions and k not in self.probes:
             self._directions[k] = streams.normals(self.direction(k), self.x.size)
         trial = self._buffer()
         at = self.point if self.moving else self.x
-        np.multiply(self._directions[k], -self.radius if below else self.radius, out=trial[0])
+        probe = self.probes.get(k) or Probe(self._directions[k], self.radius, self.radius, k)
+        np.multiply(probe.u, -probe.below if below else probe.above, out=trial[0])
         np.add(at, trial[0], out=trial[0])
         if self.box is not None:
             self.box.project(trial[0])
@@ -530,8 +545,11 @@ class TwoPoint(Search):
         return len(values)
 
     def _estimate(self, k: int, above: float, below: float) -> None:
-        g = (above - below) / (2.0 * self.radius)
+        probe = self.probes.get(k)
+        g = (above - below) / (2.0 * self.radius if probe is None else probe.above + probe.below)
         self._slopes[k] = g if isfinite(g) else 0.0
+        if probe is not None:
+            return
         if (k + 1) % self.group and k + 1 < self.scale.size:
             return
         for j in range(k - k % self.group, k + 1):  # the group is complete

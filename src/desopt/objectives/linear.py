@@ -226,16 +226,16 @@ class LinearFunction:
     def _two_point_on_rows(self, search: TwoPoint) -> bool:
         """All estimates in one call, their minibatches drawn inside it."""
         shard, slopes = cast(Rows, self._batch.shard), np.empty(search.scale.size)
-        table = self._table(search.point)
+        table, plain = self._table(search.point), slopes.size - len(search.probes)
         rows = table.layout, *shard.members, table[1], self._batch.size
         keys = self._batch.stream.key(), search.stream.key()
-        rest = search.scale, *self._loss, search.radius, slopes, *keys
+        rest = search.scale[:plain], *self._loss, search.radius, slopes[:plain], *keys
         if search.moving:
             nans = two_point.descend_new_batches(*rows, search.point, *rest)
         else:
             x = as_plain(search.x)
             nans = two_point.estimate_new_batches(*rows, x, search.point, *rest)
-        search.finish(slopes, int(nans))
+        search.finish(slopes, int(nans) + self._probe(search, slopes))
         return True
 
     def _two_point_one_by_one(self, search: TwoPoint) -> bool:
@@ -243,7 +243,7 @@ class LinearFunction:
         between them."""
         slopes, u, nans = np.zeros(search.scale.size), np.empty_like(search.x), 0
         at = as_plain(search.x).copy()
-        for k in range(slopes.size):
+        for k in range(slopes.size - len(search.probes)):
             step, first = divmod(k, search.group)
             if search.moving and not first:
                 at[:] = search.point
@@ -254,8 +254,18 @@ class LinearFunction:
             slopes[k] = slope if np.isfinite(slope) else 0.0
             if (c := search.scale[k] * slopes[k]) != 0.0:
                 add_scaled(search.point, c, u)
-        search.finish(slopes, nans)
+        search.finish(slopes, nans + self._probe(search, slopes))
         return True
+
+    def _probe(self, search: TwoPoint, slopes: FloatArray) -> int:
+        """The slopes of the probes, from single values; how many of these are not finite."""
+        nans = 0
+        for k, (u, above, below, batch) in search.probes.items():
+            values = [self.value(search.x + c * u, batch) for c in (above, -below)]
+            slope = (values[0] - values[1]) / (above + below)
+            slopes[k] = slope if np.isfinite(slope) else 0.0
+            nans += sum(not np.isfinite(value) for value in values)
+        return nans
 
 
 #: Compiled searches by the type of the search, and those of OnePlusOne by that of its steps.
