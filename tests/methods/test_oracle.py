@@ -155,7 +155,7 @@ def compare(
         assert len(found) == T
         np.testing.assert_array_equal(found, masks)
         assert 0 < np.mean(masks) < 1
-    assert np.max(np.abs(x - x0)) > 1e-3  # something happened
+    assert np.linalg.norm(x - x0) > 1e-3  # something happened
     assert distance(result.x, x) <= tolerance(method, problem, x)
     value = problem.loss_in_numpy()(result.x, *problem.whole)
     assert result.fun == pytest.approx(value, rel=1e-12, nan_ok=True)
