@@ -215,7 +215,7 @@ def warm_up(case: Case, ground: Ground) -> None:
 
     A few rows of either label suffice.
     """
-    small = case.varied(workers=2, iterations=2, batch_size=4, participation=1.0)
+    small = case.varied(workers=2, batch_size=4, participation=1.0)
     start = ground.start(case)
     _search(small, start, ground.few(small), 1, [], population=2)
     ground.scores(case, start)
