@@ -148,9 +148,8 @@ def test_help_has_every_setting_in_groups_and_every_choice() -> None:
 OTHER: dict[str, Any] = {
     "regularization": 0.1, "method": "des", "workers": 3, "iterations": 6, "batch_size": 9,
     "step_size": 0.5, "momentum": 0.25, "mixture": 3, "radius": 0.1, "population": 9,
-    "correlations": 4, "perturbations": 3, "candidates": 50, "aggregate": "trimmed-mean",
-    "sampler": Gaussian(), "participation": 0.5,
-    "seed": 7,
+    "correlations": 4, "perturbations": 3, "candidates": 50, "correction": "bits",
+    "aggregate": "trimmed-mean", "sampler": Gaussian(), "participation": 0.5, "seed": 7,
     "engine": "threads", "jobs": 2, "round_timeout": 60.0, "evaluation_timeout": 60.0,
     "attempts": 2, "rounds": 5,
     "max_evaluations": 10**6, "max_seconds": 1e6, "target": -1.0, "patience": 50, "eval_every": 2,
@@ -159,7 +158,7 @@ OTHER: dict[str, Any] = {
 }  # fmt: skip
 METHOD = {
     "radius": "fed-zo-gd", "population": "es-csa", "correlations": "cma-es",
-    "perturbations": "decomfl", "candidates": "fedkseed",
+    "perturbations": "decomfl", "candidates": "fedkseed", "correction": "des-c",
 }  # fmt: skip
 
 
