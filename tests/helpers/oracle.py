@@ -46,6 +46,7 @@ class Settings(NamedTuple):
     lower: float | Vector = -math.inf
     upper: float | Vector = math.inf
     correction: str = "full"
+    auto: bool = False  # instead of alpha
 
     def inside(self, x: Vector) -> Vector:
         """The nearest point within the bounds."""
@@ -146,6 +147,8 @@ def accepts(new: float, old: float) -> bool:
 def es(loss: Loss, shards: Sequence[Shard], x0: Vector, run: Settings) -> tuple[Vector, Decisions]:
     """Algorithm 1 on the only shard, its T * K iterations told in T rounds."""
     (data,) = shards
+    if run.auto:
+        return auto(loss, shards, x0, run, gaussian(run.seed), beta=0.0, whole=True)
     x, masks = x0.copy(), []
     for t in range(run.T):
         mask = np.zeros((1, run.K), dtype=bool)
@@ -164,6 +167,8 @@ def es(loss: Loss, shards: Sequence[Shard], x0: Vector, run: Settings) -> tuple[
 def _des(
     loss: Loss, shards: Sequence[Shard], x0: Vector, run: Settings, offspring: Mutation
 ) -> tuple[Vector, Decisions]:
+    if run.auto:
+        return auto(loss, shards, x0, run, offspring, beta=run.beta)
     x, m, masks = x0.copy(), np.zeros_like(x0), []
     for t in range(run.T):
         alpha_0 = run.alpha / math.sqrt(math.sqrt(t + 1))
@@ -288,6 +293,102 @@ def des_c(
         d = d + (n / (n + K)) ** 2 * min(0.0, d @ g) / (g @ g) * g
         m = run.beta * m + (1.0 - run.beta) * d
         x = run.inside(x + m)
+    return x, masks
+
+
+# step_size="auto": the pseudo-code of docs/step-size.md.
+
+
+def ramp_size(k: int, k0: int) -> float:
+    r = (2 * k + 1) / k0 - 1
+    return float(2.0 ** (20 * r * abs(r)))
+
+
+def ramp_drop(accepts: NDArray[np.int64]) -> float:
+    """Where acceptance drops, of (W, k0) decisions in a ramp: a number of steps."""
+    W, k0 = accepts.shape
+    e = min(k0, max(3, k0 // 6))
+    per = accepts.sum(axis=0)
+    tiny, huge = per[:e].sum() / (W * e), per[-e:].sum() / (W * e)
+    if tiny < 1 / 3:
+        above = [k + 1 for k in range(k0) if per[k:].sum() >= max(1, W / 5)]
+        drop = float(max(above, default=0))
+    else:
+        score = np.append(np.cumsum((W * (tiny + huge) / 2 - per)[::-1])[::-1], 0.0)
+        best = np.flatnonzero(score == score.max())
+        drop = float(best[0] + best[-1]) / 2
+    limited: float = max(0.5, min(drop, k0 - 0.5))
+    return limited
+
+
+def lacking(M: int) -> float:
+    return max(0.0, 1 / math.sqrt(M) - 1 / math.sqrt(10))
+
+
+def first_level(drop: float, k0: int, K: int, M: int) -> float:
+    r = 2 * drop / k0 - 1
+    return float(20 * r * abs(r) + math.log2(K) / 4 + 0.75 - 3.2 * lacking(M))
+
+
+def auto(
+    loss: Loss, shards: Sequence[Shard], x0: Vector, run: Settings, offspring: Mutation,
+    *, beta: float, whole: bool = False,
+) -> tuple[Vector, Decisions]:  # fmt: skip
+    """DES with step_size="auto"; with beta = 0, one worker and all rows (``whole``) it is ES."""
+    x, m, h, masks = x0.copy(), np.zeros_like(x0), np.zeros_like(x0), []
+    M, K, k0 = len(shards), run.K, min(run.K, 64)
+    A, T1, T0, agree = math.nan, 0.0, 0.0, 1.0
+    for t in range(run.T):
+        mask, finals = np.zeros((M, K), dtype=bool), []
+        control = [(k + 7 * t) % 24 == 0 for k in range(K)]
+        for i, shard in enumerate(shards):
+            batch = shard if whole else minibatch(shard, run.b, run.seed, t, i)
+
+            def walk(v: Vector, alpha: dict[int, float], i: int = i, t: int = t,
+                     batch: Shard = batch, mask: Any = mask) -> Vector:  # fmt: skip
+                for k in alpha:
+                    w = run.inside(offspring(v, alpha[k], t, i, k))
+                    if accepts(loss(w, *batch), loss(v, *batch)):
+                        v, mask[i, k] = w, True
+                return v
+
+            if t > 0:
+                a = [2**A / math.sqrt(k + 1) * (2**-5 if control[k] else 1) for k in range(K)]
+                finals.append(walk(x, dict(enumerate(a))))
+                continue
+            walk(x, {k: ramp_size(k, k0) for k in range(k0)})
+            drop, v = ramp_drop(mask[i : i + 1, :k0]), x
+            for k in range(k0):
+                if mask[i, k] and k < drop:
+                    v = run.inside(offspring(v, ramp_size(k, k0), t, i, k))
+            own = 2 ** first_level(drop, k0, K, 10)
+            finals.append(walk(v, {k: own / math.sqrt(k + 1) for k in range(k0, K - 1)}))
+        w = min(0.25, M / 40)
+        if t == 0:
+            e = min(k0, max(3, k0 // 6))
+            A = first_level(ramp_drop(mask[:, :k0]), k0, K, M)
+            p0 = (6 + mask[:, :e].sum()) / (12 + M * e)
+            T1, T0 = 24 * min(p0, 0.5), 24.0
+        else:
+            controls, votes = M * sum(control), [np.sign((v - x) @ h) for v in finals]
+            fade = 1 - min(0.1, controls / 200)
+            T1, T0 = fade * T1 + mask[:, control].sum(), fade * T0 + controls
+            p0, p = T1 / T0, mask[:, np.logical_not(control)].mean()
+            least = max(0.0, 2 * p0 - 1)
+            near = p0 - least < 0.02
+            u = float(p >= p0 - 0.02) if near else (p - least) / (p0 - least)
+            agree = (1 - w) * agree + w * float(np.mean(votes))
+            low = 0.3 + 0.8 * lacking(M)
+            sure = np.clip(agree / 0.3, 0, 1)
+            goal = 0.3 if p0 < 0.4 else max(low, low + (0.5 - low) * (1 - sure))
+            step = min(1, M * K / 100) * np.clip(3 * (u - goal), -1.5, 1.5)
+            A += step if p0 < 0.4 else min(step, agree)
+        d = np.mean([v - x for v in finals], axis=0)
+        if d.any():
+            h = (1 - w) * h + w * d / np.linalg.norm(d)
+        m = beta * m + (1 - beta) * d
+        x = run.inside(x + m)
+        masks.append(mask)
     return x, masks
 
 

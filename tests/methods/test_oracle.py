@@ -310,6 +310,36 @@ def test_population_of_es_csa() -> None:
     assert distance(package("es-csa", problem, np.zeros(12), population=11).x, x) > 1e-3
 
 
+# --- step_size="auto" ------------------------------------------------------------------------
+
+AUTO = ["es", "des", "des-mg", "des-mr"]
+
+
+@pytest.mark.parametrize("iterations", [20, 90])
+@pytest.mark.parametrize("fun", ["built-in", "callable"])
+@pytest.mark.parametrize("method", AUTO)
+def test_auto(method: str, fun: str, iterations: int, tmp_path: Path) -> None:
+    """With a ramp that takes all of the first round, and one that leaves a part of it.
+
+    Rounds are enough for the level to follow acceptance and votes. (In a box, large steps of the
+    ramp end in the corner where they began, up to rounding: decisions not worth comparing.)
+    """
+    problem, x0, rounds = dealt("nsvm", *made_up("csr")), np.zeros(12), 8
+    own, file = None if fun == "built-in" else fun_of(problem), tmp_path / "run.journal"
+    result = package(
+        method, problem, x0, fun=own, rounds=rounds, iterations=iterations, journal=file,
+        step_size="auto",
+    )  # fmt: skip
+    x, masks = reference(method, problem, x0, auto=True, K=iterations, T=rounds)
+    assert masks is not None
+    found = [
+        [list(oracle.unpack(answer.payload, iterations)) for answer in answers]
+        for answers in journal.read(file).answers
+    ]
+    np.testing.assert_array_equal(found, masks)
+    assert distance(result.x, x) <= EXACT
+
+
 # --- bounds ----------------------------------------------------------------------------------
 
 BOUNDS = (-0.05, 0.08)

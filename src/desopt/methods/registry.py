@@ -78,6 +78,11 @@ class Method:
         return bool(getattr(self.algorithm, "single_worker", False))
 
     @property
+    def adapts(self) -> bool:
+        """Whether ``step_size="auto"`` is possible."""
+        return bool(getattr(self.algorithm, "adapts", False))
+
+    @property
     def aggregates(self) -> bool:
         """Whether workers' points are averaged, so that ``aggregate`` applies."""
         return "aggregate" in self.settings

@@ -49,12 +49,21 @@ Part: TypeAlias = Callable[[Task, Proposals, int], OnePlusOne]
 
 _LN2 = 0.6931471805599453
 
-#: The ramp: its steps, and the octaves that it reaches to either side of 1.
+#: The steps of the ramp, and the octaves that it reaches to either side of 1.
 RAMP, REACH = 64, 20.0
-#: Every PERIOD-th step is a control step, SMALL octaves smaller; what they say is FORGET-ten.
-PERIOD, SMALL, FORGET = 24, 5, 0.9
-C, MAX, LOW, HIGH, FEW, SURE, ETA = 3.0, 1.5, 0.3, 0.7, 0.8, 0.3, 1.0
-VOTES, SPAN, BITS, BOOST, FEWBOOST, PART, NOISECAP = 33.0, 50.0, 100.0, 0.75, 4.0, 2.5, 3.0
+#: Below this rate of tiny steps accepted, values are noisy: 1/2 where they are not, in the ramp
+#: and in a round.
+NOISY_RAMP, NOISY = 1 / 3, 0.4
+#: Every PERIOD-th step is a control step, SMALL octaves smaller; MEMORY of them count, or those of
+#: ten rounds.
+PERIOD, SMALL, MEMORY = 24, 5, 200.0
+#: The share of the possible acceptance to aim at: where workers agree, and where they do not. An
+#: agreement of SURE is enough.
+LOW, HIGH, SURE = 0.3, 0.5, 0.3
+#: Octaves of a round per excess of acceptance, the most of them, and the bits that it takes.
+GAIN, MOST, BITS = 3.0, 1.5, 100.0
+#: Octaves above the size at which acceptance drops, for ten workers and more.
+BOOST = 0.75
 #: Whatever workers answer, step sizes stay between 2^-LIMIT and 2^LIMIT.
 LIMIT = 300.0
 
@@ -214,44 +223,55 @@ def ramp_sizes(count: int) -> FloatArray:
     return np.array([exp(_LN2 * REACH * s * abs(s)) for s in r])
 
 
-def ramp_level(accepts: list[int], workers: int) -> tuple[float, float]:
-    """log2 of the size at which acceptance drops, and the rate of acceptance of tiny steps.
+def ramp_end(count: int) -> int:
+    """The steps at either end of a ramp that count as tiny, and as huge."""
+    return min(count, max(3, count // 6))
 
-    ``accepts`` are the accepted ones of ``workers`` steps of each size.
+
+def ramp_drop(accepts: list[int], workers: int) -> float:
+    """The number of steps of a ramp after which acceptance drops.
+
+    ``accepts`` are the accepted ones of ``workers`` steps of each size. The rates below and above
+    the drop are those of tiny and of huge steps: it is where halfway between them separates best.
+    Where values are noisy, a step is accepted by luck, and less and less often: the drop is at the
+    largest steps that were.
     """
-    count = len(accepts)
-    third, sixth = max(1, count // 3), max(1, count // 6)
-    tiny = sum(accepts[:third]) / (workers * third)
-    huge = sum(accepts[-sixth:]) / (workers * sixth)
-    best = 0.0
-    if tiny < 0.25:
-        total = 0
+    count, end = len(accepts), ramp_end(len(accepts))
+    tiny, huge = (sum(part) / (workers * end) for part in (accepts[:end], accepts[-end:]))
+    drop = 0.0
+    if tiny < NOISY_RAMP:
+        larger = 0
         for k in range(count - 1, -1, -1):
-            total += accepts[k]
-            if total >= max(1.0, workers / 2):
-                best = k + 1.0
+            larger += accepts[k]
+            if larger >= max(1.0, workers / 5):
+                drop = k + 1.0
                 break
     else:
-        bar = workers * (huge + (tiny - huge) / PART)
-        sum_above, top, first, last = 0.0, 0.0, count, count
+        bar = workers * (tiny + huge) / 2
+        total, best, first, last = 0.0, 0.0, count, count
         for k in range(count - 1, -1, -1):
-            sum_above += bar - accepts[k]
-            if sum_above > top:
-                top, first, last = sum_above, k, k
-            elif sum_above == top:
+            total += bar - accepts[k]
+            if total > best:
+                best, first, last = total, k, k
+            elif total == best:
                 first = k
-        best = (first + last) / 2
-    r = 2 * min(max(best, 0.5), count - 0.5) / count - 1
-    return REACH * r * abs(r), tiny
+        drop = (first + last) / 2
+    return min(max(drop, 0.5), count - 0.5)
 
 
-def first_level(ramp: float, iterations: int, workers: int) -> float:
-    """The level of the round after a ramp; that in the worker's own as for ten of them."""
-    return ramp + log(iterations) / _LN2 / 4 + BOOST - FEWBOOST * few(workers)
+def first_level(drop: float, ramp: int, iterations: int, workers: int) -> float:
+    """The level after a ramp.
+
+    The size at the drop is right for a single step. As sizes fall by 1 / sqrt(k+1), the first of
+    K may be larger: by K^(1/4), their geometric mean is about the size at the drop times that.
+    """
+    r = 2 * drop / ramp - 1
+    return REACH * r * abs(r) + log(iterations) / _LN2 / 4 + BOOST - 3.2 * few(workers)
 
 
 def few(workers: int) -> float:
-    return FEW * max(0.0, 1.0 / sqrt(workers) - 1.0 / sqrt(10.0))
+    """What fewer workers than ten lack: the noise of their mean."""
+    return max(0.0, 1.0 / sqrt(workers) - 1.0 / sqrt(10.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,11 +294,11 @@ class Ramped:
     def decided(self, accepted: BoolArray) -> tuple[FloatArray, BoolArray]:
         """Step sizes of all steps, and the steps that are kept."""
         ramp = self.ramp
-        level, _ = ramp_level(accepted[:ramp].tolist(), 1)
-        alpha = decreasing(self.count, first_level(level, self.count, 10))
+        drop = ramp_drop(accepted[:ramp].tolist(), 1)
+        alpha = decreasing(self.count, first_level(drop, ramp, self.count, 10))
         alpha[:ramp] = ramp_sizes(ramp)
         kept = accepted.copy()
-        kept[:ramp] &= alpha[:ramp] <= exp(_LN2 * level)
+        kept[:ramp] &= np.arange(ramp) < drop
         return alpha, kept
 
     def steps_of(self, alpha: FloatArray) -> Proposals:
@@ -348,32 +368,42 @@ class AutoTally(Tally):
     def outcome(self, total: FloatArray) -> dict[str, Any]:
         found = self._followed() if self._state.controls else self._found()
         found["level"] = min(max(found["level"], -LIMIT), LIMIT)
-        weight = min(0.2, self._workers / SPAN)
-        return {**found, "heading": follow(self._state.heading, total, weight)}
+        return {**found, "heading": follow(self._state.heading, total, self._weight)}
+
+    @property
+    def _weight(self) -> float:
+        """Of a round among those before it."""
+        return min(0.25, self._workers / 40)
 
     def _found(self) -> dict[str, Any]:
-        """After the ramp."""
-        ramp, tiny = ramp_level(self._ramp, self._workers)
-        level = first_level(ramp, self._iterations, self._workers)
-        return {"level": level, "tiny": 24 * min(tiny, 0.5), "controls": 24.0, "agreement": 1.0}
+        """After the ramp; its tiny steps are the first control steps, with 12 before them."""
+        M, ramp = self._workers, len(self._ramp)
+        level = first_level(ramp_drop(self._ramp, M), ramp, self._iterations, M)
+        end = ramp_end(ramp)
+        p0 = (6.0 + sum(self._ramp[:end])) / (12.0 + M * end)
+        return {"level": level, "tiny": 24.0 * min(p0, 0.5), "controls": 24.0, "agreement": 1.0}
 
     def _followed(self) -> dict[str, Any]:
         state, M, K = self._state, self._workers, self._iterations
-        tiny, controls = state.tiny, state.controls
-        if self._controls:
-            tiny = FORGET * tiny + self._tiny
-            controls = FORGET * controls + M * self._controls
-        p0 = tiny / controls
-        p = self._accepted / (M * max(1, K - self._controls))
-        neutral = max(0.0, 2 * p0 - 1)  # steps that no value depends on
-        u = float(p >= p0 - 0.02) if p0 - neutral < 0.02 else (p - neutral) / (p0 - neutral)
-        weight = min(0.3, M / VOTES)
-        agreement = (1 - weight) * state.agreement + weight * (self._votes / M)
-        sure = 1.0 if p0 < 0.4 else min(max(agreement / SURE, 0.0), 1.0)
-        low = LOW + few(M)
-        goal = max(low, low + (HIGH - low) * (1 - sure))
-        step = min(1.0, M * K / BITS) * min(max(C * (u - goal), -MAX), MAX)
-        level = state.level + min(step, ETA * agreement + NOISECAP * max(0.0, 0.8 - 2 * p0))
+        # p0, p: the rates at which tiny steps and the others are accepted
+        keep = 1.0 - min(0.1, M * self._controls / MEMORY)
+        tiny = keep * state.tiny + self._tiny
+        controls = keep * state.controls + M * self._controls
+        p0, p = tiny / controls, self._accepted / (M * max(1, K - self._controls))
+        # u: p as a share of what is possible, p0; steps that no value depends on are always
+        # accepted, so that p is at least 2 p0 - 1
+        least = max(0.0, 2.0 * p0 - 1.0)
+        possible = p0 - least
+        u = (p - least) / possible if possible >= 0.02 else float(p >= p0 - 0.02)
+        agreement = state.agreement + self._weight * (self._votes / M - state.agreement)
+        noisy = p0 < NOISY
+        if noisy:  # of every value: workers agree by luck only
+            goal = LOW
+        else:
+            low = LOW + 0.8 * few(M)
+            goal = max(low, HIGH - (HIGH - low) * min(max(agreement / SURE, 0.0), 1.0))
+        step = min(1.0, M * K / BITS) * min(max(GAIN * (u - goal), -MOST), MOST)
+        level = state.level + (step if noisy else min(step, agreement))
         return {"level": level, "tiny": tiny, "controls": controls, "agreement": agreement}
 
 
