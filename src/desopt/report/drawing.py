@@ -77,7 +77,7 @@ def curves(
         grid[row, 0].set_ylabel(names.METRICS[metric])
     for axes in grid[-1]:
         axes.set_xlabel("rounds")
-    _legend(figure, legend)
+    legend_above(figure, legend)
     return figure
 
 
@@ -195,7 +195,7 @@ def profile_panels(panels: Sequence[ProfilePanel], legend: Legend, height: float
         axes.set(xlim=(1, right), ylim=(-0.02, 1.04), title=panel.title)
         axes.set_ylabel(r"$\rho(\tau)$")
         axes.set_xlabel("\n".join(filter(None, (r"$\tau$", _solves_none(panel)))), fontsize=7)
-    _legend(figure, legend)
+    legend_above(figure, legend)
     return figure
 
 
@@ -227,7 +227,7 @@ def _figure(width: float, height: float, rows: int, columns: int) -> tuple[Figur
     return figure, figure.subplots(rows, columns, squeeze=False)
 
 
-def _legend(figure: Figure, legend: Legend) -> None:
+def legend_above(figure: Figure, legend: Legend) -> None:
     from matplotlib.artist import setp
     from matplotlib.lines import Line2D
 

@@ -41,7 +41,7 @@ class Findings:
 
 
 #: The modules of reports by the name of the study.
-REPORTS: dict[str, str] = {}
+REPORTS: dict[str, str] = {"stepsize": "desopt.report.stepsize"}
 
 
 def find(results: Results) -> Findings:

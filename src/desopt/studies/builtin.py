@@ -43,4 +43,6 @@ class BuiltIn:
 
 
 #: By the name that ``desopt suite`` takes; one line each.
-BUILT_IN: dict[str, BuiltIn] = {}
+BUILT_IN: dict[str, BuiltIn] = {
+    "stepsize": BuiltIn("desopt.studies.stepsize", 'step_size="auto" against fixed step sizes'),
+}
