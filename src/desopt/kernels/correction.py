@@ -14,7 +14,10 @@ from numba import types
 from numba.extending import overload
 
 from desopt.kernels.jit import EXACT, exact
-from desopt.kernels.lanes import dot
+from desopt.kernels.lanes import WIDTH, dot, load_some, zeros
+from desopt.kernels.lanes import total as lane_total
+
+_BLOCK = 1024  # columns
 
 
 def at_one(index, j):
@@ -114,28 +117,45 @@ def weights(estimate, least, unknown, out):
 
 
 @exact
-def mean_magnitude(rows, out):
-    """out = the mean of |row| over the rows."""
-    out[:] = 0.0
+def copied(rows, mean):
+    """A copy of the rows; mean = that of |row| over all but the first two, g and h."""
+    out = np.empty_like(rows)
+    mean[:] = 0.0
     for i in range(rows.shape[0]):
-        for j in range(out.size):
-            out[j] += abs(rows[i, j])
-    for j in range(out.size):
-        out[j] /= rows.shape[0]
+        for j in range(mean.size):
+            out[i, j] = rows[i, j]
+            if i >= 2:
+                mean[j] += abs(rows[i, j])
+    for j in range(mean.size):
+        mean[j] /= rows.shape[0] - 2
+    return out
 
 
 @exact
-def centre(g, deltas, share):
-    """Move the mean of the rows, with these shares, to g."""
-    mean = np.zeros(g.size)
-    for i in range(deltas.shape[0]):
-        for j in range(g.size):
-            mean[j] += share[i] * deltas[i, j]
-    for j in range(g.size):
-        g[j] += mean[j]
-    for i in range(deltas.shape[0]):
-        for j in range(g.size):
-            deltas[i, j] -= mean[j]
+def centre(rows, share, length):
+    """Move the mean of delta_i, with these shares, to g; length[i] = ||rows[i]|| afterwards.
+
+    The rows are g, h, delta_0, ... A block of columns at a time, which stays in the cache.
+    """
+    n, mean = rows.shape[1], np.empty(_BLOCK)
+    length[:] = 0.0
+    for first in range(0, n, _BLOCK):
+        count = min(_BLOCK, n - first)
+        mean[:] = 0.0
+        for i in range(share.size):
+            for j in range(count):
+                mean[j] += share[i] * rows[2 + i, first + j]
+        for i in range(rows.shape[0]):
+            if i != 1:
+                for j in range(count):
+                    rows[i, first + j] += mean[j] if i == 0 else -mean[j]
+            squares = zeros()
+            for j in range(0, count, WIDTH):
+                some = load_some(rows, i * n + first + j, count - j, 0.0)
+                squares = squares + some * some
+            length[i] += lane_total(squares)
+    for i in range(length.size):
+        length[i] = math.sqrt(length[i])
 
 
 @exact
@@ -168,12 +188,6 @@ def stretch(d, g, more):
     if along < 0.0 and math.isfinite(share):
         for j in range(d.size):
             d[j] += share * g[j]
-
-
-@exact
-def norm(x):
-    """||x||; infinite where the sum of squares overflows."""
-    return math.sqrt(dot(x, 0, x, x.size))
 
 
 @exact

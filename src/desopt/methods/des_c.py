@@ -23,7 +23,8 @@ mu_i                     0.15 ||delta_i|| / (alpha_0^t sqrt K) (K / (n + K))^2
 ========  =============  ==========================================================
 
 All other symbols are those of ``des``. In the first round nothing is known: the workers only
-measure. With ``step_size="auto"`` that is the round after the one in which the step size is found.
+measure. There is no rule for ``step_size="auto"``: accept bits of corrected comparisons say less of
+how far f falls, since errors of the estimates are linear as well.
 
 A worker's answer with ``correction="full"`` is K accept bits, K residuals of 4 bits (0, or
 +-scale 2^-j, j <= 6) and the float32 scale: e_k = change_k / alpha_k - what the estimates predict.
@@ -50,8 +51,8 @@ from desopt.methods.aggregation import combine
 from desopt.methods.base import ProblemSize, unmoved
 from desopt.methods.des import DES, DESState
 from desopt.methods.proposals import Proposals
+from desopt.methods.samplers import Key
 from desopt.methods.searches import Tilt, Tilted, affordable
-from desopt.methods.step_size import AUTO, Adapted
 
 #: What answers hold besides accept bits.
 CORRECTIONS = ("full", "bits")
@@ -77,15 +78,11 @@ class DESCState(DESState):
     answered: FloatArray
 
 
-@dataclass(frozen=True)
-class AdaptedDESCState(DESCState, Adapted):
-    """With what ``step_size="auto"`` remembers."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class DESC(DES):
     """DES with corrected comparisons, with any sampler."""
 
+    adapts: ClassVar[bool] = False
     observes: ClassVar[tuple[str, ...]] = ("bounds",)
 
     name: str = "des-c"
@@ -105,38 +102,29 @@ class DESC(DES):
 
     @property
     def state_type(self) -> type[DESCState]:  # type: ignore[override]
-        return AdaptedDESCState if self.step_size == AUTO else DESCState
+        return DESCState
 
     def init(self, x0: FloatArray) -> DESCState:
         workers, n = len(self.shares), x0.size
-        return self.state_type(
-            round=0, x=x0, m=np.zeros(n), memory=np.zeros((2 + workers) * n),
-            spread=np.zeros(workers), answered=np.zeros(workers), **self.schedule.start(n),
-        )  # fmt: skip
+        memory = np.zeros((2 + workers) * n)
+        return DESCState(0, x0, np.zeros(n), memory, np.zeros(workers), np.zeros(workers))
 
     def plan(self, state: DESCState) -> Task:  # type: ignore[override]
-        scalars = self.schedule.scalars(state)
         known = float(state.answered.any())
-        return Task(
-            state.round, state.x, (*state.spread.tolist(), known, *scalars), memory=state.memory
-        )
+        return Task(state.round, state.x, (*state.spread.tolist(), known), memory=state.memory)
 
     # --- a worker's side -------------------------------------------------------------------------
 
     def search(self, task: Task, worker: int) -> LocalSearch:
-        n, K, spread = task.x.size, self.iterations, task.scalars[self._checked(worker)]
-        known, *scalars = task.scalars[len(self.shares) :]
-        schedule, sizes = self.schedule, tuple(scalars)
-        if schedule.ramps(sizes):  # "auto" finds the step size first, as in ``des``
-            return super().search(replace(task, scalars=sizes), worker)
-        alpha = schedule.sizes(task.round, sizes)[: affordable(K, task.limit, first=1)]
-        proposals = schedule.proposals(task.round, sizes, worker, n, alpha.size)
+        n, K, known = task.x.size, self.iterations, task.scalars[-1]
         assert task.memory is not None
-        g, h, delta = _estimates(task.memory, n, worker)
+        g, h, delta = _estimates(task.memory, n, self._checked(worker))
+        alpha = self.step_sizes(task.round)[: affordable(K, task.limit, first=1)]
+        proposals = self.sampler.proposals(alpha, Key(self.seed, task.round, worker), n)
         mu = 0.0
         if self.correction == "full":
             share = K / (n + K)
-            mu = _PROX * share * share * spread / (float(alpha.max()) * math.sqrt(K))
+            mu = _PROX * share * share * task.scalars[worker] / (alpha[0] * math.sqrt(K))
         tilt = Tilt(g, delta, self._gain(n), mu, stays=not known)
         return Tilted(
             task, worker, proposals, tilt, layout=self.layout, dense=self.sampler.dense,
@@ -179,23 +167,18 @@ class DESC(DES):
     def merge(  # type: ignore[override]
         self, state: DESCState, answers: Iterable[Answer]
     ) -> DESCState:
-        x, n, t, schedule = state.x, state.x.size, state.round, self.schedule
-        scalars = schedule.scalars(state)
-        if schedule.ramps(scalars):
-            return self._ramped(state, answers)
-        proposals = schedule.proposals(t, scalars, 0, n)
-        learning, tally = _Learning(self, state), schedule.tally(state)
-        answers = learning.of(answers)
-        if not state.answered.any():  # measured, not moved
+        x, n, t = state.x, state.x.size, state.round
+        learning = _Learning(self, state)
+        if not state.answered.any():
             return self._measured(state, learning, answers)
+        answers = learning.of(answers)
+        proposals = self.sampler.proposals(self.step_sizes(t), Key(self.seed, t, 0), n)
         if self.aggregate == "mean" and proposals.at_once:
             answers = self._rebuilt(x, proposals, answers)
-        answers = tally.of(answers, partial(self._change, x, proposals))
         add = partial(self._add, x, proposals)
         total, count = combine(self.aggregate, answers, add, n)
         if count == 0:
             return unmoved(state)
-        adapted = tally.outcome(total)
         memory, spread = learning.outcome()
         # the mean step; the more of it that descends along g again, the less a round can see of f
         with np.errstate(over="ignore", invalid="ignore"):
@@ -207,26 +190,13 @@ class DESC(DES):
             new_x, d = np.where(finite, new_x, x), np.where(finite, d, 0.0)
         if self.box is not None:
             self.box.project(new_x)
-        return self.state_type(
-            round=t + 1, x=new_x, m=d, memory=memory, spread=spread, answered=learning.answered,
-            **adapted,
-        )  # fmt: skip
-
-    def _ramped(self, state: DESCState, answers: Iterable[Answer]) -> DESCState:
-        """After the round in which the step size is found: x stays, and nothing is learnt."""
-        tally, count = self.schedule.tally(state), 0
-        for answer in tally.of(answers, lambda answer: (None, state.x)):
-            self.layout.decode(answer)
-            count += 1
-        if count == 0:
-            return unmoved(state)
-        return replace(state, round=state.round + 1, **tally.outcome(np.zeros(state.x.size)))
+        return DESCState(t + 1, new_x, d, memory, spread, learning.answered)
 
     def _measured(
         self, state: DESCState, learning: _Learning, answers: Iterable[Answer]
     ) -> DESCState:
-        """After the first round that is learnt from."""
-        if not sum(1 for _ in answers):
+        """After the first round with answers: they were learnt from, and x stays."""
+        if not sum(1 for _ in learning.of(answers)):
             return unmoved(state)
         memory, spread = learning.outcome()
         return replace(
@@ -255,11 +225,11 @@ class _Learning:
 
     def __init__(self, method: DESC, state: DESCState) -> None:
         self._method, self._round, self._n = method, state.round, state.x.size
-        self._old, self._new = state.memory, state.memory.copy()
+        self._old, self._of_delta = state.memory, np.empty(self._n)
+        self._new = kernels.copied(self._old.reshape(-1, self._n), self._of_delta)
         self._spread = state.spread
         self.answered = state.answered.copy()
-        self._scalars = method.schedule.scalars(state)
-        self._alpha = method.schedule.sizes(state.round, self._scalars)
+        self._alpha = method.step_sizes(state.round)
         self._rate = _RATE * min(1.0, self._n / method.iterations)
 
     def of(self, answers: Iterable[Answer]) -> Iterator[Answer]:
@@ -271,23 +241,21 @@ class _Learning:
 
     def outcome(self) -> tuple[FloatArray, FloatArray]:
         """The new estimates, centred, and the lengths of delta_i; the old ones if not finite."""
-        rows = self._new.reshape(-1, self._n)
         # an estimate counts by its worker's rows, the less the longer ago it was made
         age = 1.0 + (self._round + 1.0) - self.answered
         share = np.where(self.answered > 0.0, np.array(self._method.shares) / age, 0.0)
-        kernels.centre(rows[0], rows[2:], share / kernels.total(share))
-        spread = np.array([kernels.norm(row) for row in rows[2:]])
-        if not (np.isfinite(self._new).all() and np.isfinite(spread).all()):
+        length = np.empty(2 + share.size)
+        kernels.centre(self._new, share / kernels.total(share), length)
+        if not np.isfinite(length).all():
             return self._old, self._spread
-        return self._new, spread
+        return self._new.ravel(), length[2:]
 
     def _weights(self) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Of every coordinate of g, h and delta, fixed for the round: what was large moves more."""
-        g, h, *_ = rows = self._old.reshape(-1, self._n)
-        of_g, of_h, of_delta = (np.empty(self._n) for _ in range(3))
+        g, h, _ = _estimates(self._old, self._n, 0)
+        of_g, of_h, of_delta = np.empty(self._n), np.empty(self._n), self._of_delta
         kernels.weights(g, _LEAST_WEIGHT, 1.0, of_g)
-        kernels.weights(h, _LEAST_WEIGHT, 1.0 / float(self._alpha.max()), of_h)
-        kernels.mean_magnitude(rows[2:], of_delta)
+        kernels.weights(h, _LEAST_WEIGHT, 1.0 / self._alpha[0], of_h)
         kernels.weights(of_delta, _LEAST_WEIGHT, 1.0, of_delta)
         return of_g, of_h, of_delta
 
@@ -295,11 +263,12 @@ class _Learning:
         method, n, alpha = self._method, self._n, self._alpha
         worker = method._checked(answer.worker)
         g, h, delta = _estimates(self._old, n, worker)
-        proposals = method.schedule.proposals(self._round, self._scalars, worker, n)
+        key = Key(method.seed, self._round, worker)
+        proposals = method.sampler.proposals(alpha, key, n)
         tilt = Tilt(g, delta, method._gain(n), 0.0, False)
         with np.errstate(over="ignore", invalid="ignore"):  # such changes teach nothing
             changes = method._expected(proposals, alpha, tilt, h) + alpha * self._slopes(answer)
-        mine = _estimates(self._new, n, worker)
+        mine = self._new[0], self._new[1], self._new[2 + worker]
         for first, index, step in proposals.blocks():
             part = slice(first, first + len(step))
             kernels.learn(*mine, *weights, index, step, alpha[part], changes[part], self._rate)

@@ -113,10 +113,6 @@ class Fixed:
         """What workers must know to make their steps."""
         return ()
 
-    def ramps(self, scalars: tuple[float, ...]) -> bool:
-        """Whether the step size is yet to be found."""
-        return False
-
     def sizes(self, t: int, scalars: tuple[float, ...]) -> FloatArray:
         """alpha_k^t of all k."""
         return self._method.step_sizes(t)
@@ -154,9 +150,6 @@ class Auto(Fixed):
 
     def scalars(self, state: Adapted) -> tuple[float, ...]:
         return (state.level,) if state.controls else ()
-
-    def ramps(self, scalars: tuple[float, ...]) -> bool:
-        return not scalars
 
     def sizes(self, t: int, scalars: tuple[float, ...]) -> FloatArray:
         (level,) = scalars
