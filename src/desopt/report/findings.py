@@ -41,7 +41,10 @@ class Findings:
 
 
 #: The modules of reports by the name of the study.
-REPORTS: dict[str, str] = {"stepsize": "desopt.report.stepsize"}
+REPORTS: dict[str, str] = {
+    "heterogeneity": "desopt.report.heterogeneity",
+    "stepsize": "desopt.report.stepsize",
+}
 
 
 def find(results: Results) -> Findings:

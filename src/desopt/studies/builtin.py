@@ -45,4 +45,7 @@ class BuiltIn:
 #: By the name that ``desopt suite`` takes; one line each.
 BUILT_IN: dict[str, BuiltIn] = {
     "stepsize": BuiltIn("desopt.studies.stepsize", 'step_size="auto" against fixed step sizes'),
+    "heterogeneity": BuiltIn(
+        "desopt.studies.heterogeneity", "workers whose data differ: DES, DES-C, shared directions"
+    ),
 }

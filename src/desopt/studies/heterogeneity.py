@@ -1,0 +1,98 @@
+"""Workers whose data differ: what DES loses by it, and how much of that DES-C wins back.
+
+==========  ==========================================================================
+item        cases
+==========  ==========================================================================
+sorted      rows dealt at random (iid) and in the order of their labels (sorted)
+dirichlet   Dirichlet shares of the labels, concentration 0.3 (full: 1 and 0.1 as well)
+quantity    shards of very different sizes, of the same distribution (full only)
+sites       four hospitals as they are, and their rows dealt at random
+==========  ==========================================================================
+
+M = 10 (four hospitals), b = 1000, beta = 0.5. DES-mR, DES-C with full answers and with bits only,
+each with every step size of the grid; DES-mR also, and ZO-NSGD only, with "auto".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import product
+from typing import Any, NamedTuple
+
+from desopt.studies.cases import Case, make_case
+from desopt.studies.paper import PROBLEMS
+
+#: "short" has the committed results: fewer runs, and fewer partitions.
+SCALES = ("full", "short", "smoke")
+STEP_SIZES = (0.1, 0.3, 1.0, 3.0, 10.0)
+#: No run of these numbers was used to choose anything in the methods.
+FIRST_RUN = 200
+
+
+class Data(NamedTuple):
+    """Rows used (None: all), K, T, and the runs at the scale "short"."""
+
+    rows: int | None
+    iterations: int
+    rounds: int
+    short_runs: int
+    points: int = 4
+
+
+#: Dense sets with n <= K but mnist; sparse ones with n much larger than K.
+DENSE = {
+    "ijcnn1": Data(None, 200, 60, 2),
+    "a9a": Data(None, 200, 60, 2),
+    "mushrooms": Data(None, 200, 60, 2),
+    "covtype": Data(50_000, 200, 60, 2),
+    "mnist": Data(20_000, 200, 60, 2),
+}
+SPARSE = {
+    "news20": Data(None, 500, 300, 1),
+    "rcv1-subset": Data(None, 500, 300, 1),
+}
+DATA = DENSE | SPARSE
+SITES = {"heart-sites": Data(None, 100, 60, 2)}
+#: Methods with their settings.
+METHODS: dict[str, dict[str, Any]] = {
+    "des-mr": {"method": "des-mr"},
+    "des-c": {"method": "des-c"},
+    "des-c bits": {"method": "des-c", "correction": "bits"},
+}
+
+
+def items(scale: str, data_dir: str | None) -> dict[str, list[Case]]:
+    if scale == "smoke":
+        few = Data(1000, 10, 3, 2)
+        return {"sorted": list(_cases({"susy-like": few}, ("iid", "sorted"), "short", (1.0,)))}
+    short = scale == "short"
+    found = {
+        "sorted": _cases(DATA, ("iid", "sorted"), scale),
+        "dirichlet": _cases(
+            DENSE if short else DATA,
+            ("dirichlet-0.3",) if short else ("dirichlet-1", "dirichlet-0.3", "dirichlet-0.1"),
+            scale,
+        ),
+        "sites": _cases(SITES, ("iid", "sites"), scale, workers=4),
+    }
+    if not short:
+        found["quantity"] = _cases(DATA, ("quantity",), scale)
+    return {name: list(cases) for name, cases in found.items()}
+
+
+def _cases(
+    sets: dict[str, Data], partitions: Sequence[str], scale: str,
+    step_sizes: Sequence[float] = STEP_SIZES, workers: int = 10,
+) -> Iterable[Case]:  # fmt: skip
+    for (name, data), problem, partition in product(sets.items(), PROBLEMS, partitions):
+        runs = data.short_runs if scale == "short" else 8
+        for run in range(FIRST_RUN, FIRST_RUN + runs):
+            base = make_case(
+                data=name, problem=problem, partition=partition, method="des-mr", step_size=1.0,
+                run=run, rows=data.rows, iterations=data.iterations, rounds=data.rounds,
+                points=data.points, workers=workers,
+            )  # fmt: skip
+            for settings, step in product(METHODS.values(), step_sizes):
+                yield base.varied(step_size=step, **settings)
+            for method in ("des-mr", "zo-nsgd"):
+                yield base.varied(method=method, step_size="auto")
