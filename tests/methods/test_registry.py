@@ -136,6 +136,7 @@ def test_the_paper_compares_seven_methods() -> None:
 NAMING = (
     "studies/paper.py", "studies/demo.py", "report/claims.py", "bench/",
     "methods/registry.py", "objectives/losses.py",
+    "studies/heterogeneity.py", "report/heterogeneity.py",
 )  # fmt: skip
 
 
