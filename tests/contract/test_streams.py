@@ -483,6 +483,7 @@ def test_numbers_of_the_purposes() -> None:
         "USER",
         "DATA",
         "PARTICIPATION",
+        "CANDIDATE",
     ]
     assert [(p.name, int(p)) for p in Purpose] == [(name, i) for i, name in enumerate(names)]
 

@@ -115,9 +115,7 @@ def test_step_is_that_of_the_displacements(aggregate: str) -> None:
 
 @pytest.mark.parametrize("method", sorted(set(desopt.METHODS) - set(AVERAGING)))
 def test_methods_that_average_no_points_refuse(method: str) -> None:
-    said = (
-        r"aggregate='median' is for .*\(des, des-mg, des-mr, fed-zo-gd, fed-zo-sgd, zo-nsgd\), got "
-    )
+    said = rf"aggregate='median' is for .*\({', '.join(AVERAGING)}\), got "
     with pytest.raises(ValueError, match=said + method):
         run(method=method, aggregate="median")
     run(method=method, aggregate="mean", rounds=1)
