@@ -319,6 +319,8 @@ def test_settings_and_provenance(results: Results) -> None:
     assert about["Methods"] == "378 of 379 cases done, 1 failed"
     assert tables.failures(results).rows == [["</script><b>", "1", "ijcnn1 lr des alpha=1 run 9"]]
     assert verdicts.departures(results) == "at most 2 runs"
+    uneven = [*curves(["ijcnn1"], runs=8), *curves(["rcv1-subset"], runs=2)]
+    assert verdicts.departures(one_item("curves", uneven)) == "2 runs on rcv1-subset"
 
 
 def test_rank_correlation_is_spearmans() -> None:

@@ -99,4 +99,9 @@ def departures(results: Results) -> str:
             found.append(", ".join(names.setting(name, value) for value in shown))
     if series and max(s.runs for s in series) < RUNS:
         found.append(f"at most {max(s.runs for s in series)} runs")
+        return "; ".join(found)
+    for data in names.in_order({s.case.data for s in series}, names.DATA):
+        runs = min(s.runs for s in series if s.case.data == data)
+        if runs < RUNS:
+            found.append(f"{runs} runs on {names.data(data, False)}")
     return "; ".join(found)
