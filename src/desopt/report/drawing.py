@@ -121,7 +121,7 @@ def against_costs(
     figure = Figure(figsize=style.SCREEN_SIZE, layout="constrained")
     panels = figure.subplots(1, len(costs), sharey=True)
     for axes, cost in zip(panels, costs, strict=True):
-        _against_cost(axes, series, cost)
+        cost_panel(axes, [(s, style.method_look(s.case.method)) for s in series], cost)
         axes.axhline(reference[1], label=reference[0], **style.REFERENCE_LINE)
         axes.set(xlabel=names.COSTS[cost])
     panels[0].set_ylabel(names.METRICS["train_loss"])
@@ -131,9 +131,9 @@ def against_costs(
     return figure
 
 
-def _against_cost(axes: Axes, series: Sequence[Series], cost: str) -> None:
-    for place, s in enumerate(series):
-        colour, dash, marker = style.method_look(s.case.method)
+def cost_panel(axes: Axes, lines: Sequence[tuple[Series, Look]], cost: str) -> None:
+    """Training loss against one cost, logarithmic axes."""
+    for place, (s, (colour, dash, marker)) in enumerate(lines):
         x, y = s.x[cost][1:], s.median("train_loss")[1:]  # round 0 has no place on a log axis
         # Markers at equal distances on the logarithmic axis, shifted from curve to curve.
         marks = np.unique(np.geomspace(1 + place % 3, len(x), 8).astype(int) - 1)[:-1]
@@ -141,10 +141,11 @@ def _against_cost(axes: Axes, series: Sequence[Series], cost: str) -> None:
             x, y, color=colour, linestyle=dash, marker=marker, markevery=list(marks),
             label=names.method(s.case.method),
         )  # fmt: skip
-    low = min(float(s.median("train_loss").min()) for s in series)
-    _loss_axis(axes, low, max(s.start for s in series))
+    low = min(float(s.median("train_loss").min()) for s, _ in lines)
+    _loss_axis(axes, low, max(s.start for s, _ in lines))
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter(_si)
+    axes.xaxis.set_minor_formatter(lambda *_: "")
 
 
 def run_curve(folder: Path) -> Path | None:
@@ -227,7 +228,8 @@ def _figure(width: float, height: float, rows: int, columns: int) -> tuple[Figur
     return figure, figure.subplots(rows, columns, squeeze=False)
 
 
-def legend_above(figure: Figure, legend: Legend) -> None:
+def legend_above(figure: Figure, legend: Legend, columns: int = 8) -> None:
+    """Above all panels, in at most so many columns where the figure is wide."""
     from matplotlib.artist import setp
     from matplotlib.lines import Line2D
 
@@ -238,7 +240,8 @@ def legend_above(figure: Figure, legend: Legend) -> None:
     for handle, (_, dash, _) in zip(handles, legend.values(), strict=True):
         setp(handle, linestyle=dash)
     wide = figure.get_figwidth() > style.COLUMN_WIDTH
+    most = columns if wide else 3
     figure.legend(
-        handles=handles, loc="outside upper center", ncols=min(len(handles), 8 if wide else 3),
+        handles=handles, loc="outside upper center", ncols=min(len(handles), most),
         frameon=False, handlelength=2.6, columnspacing=1.1, fontsize=7.5 if wide else 7,
     )  # fmt: skip

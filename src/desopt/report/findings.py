@@ -43,6 +43,7 @@ class Findings:
 #: The modules of reports by the name of the study.
 REPORTS: dict[str, str] = {
     "heterogeneity": "desopt.report.heterogeneity",
+    "rivals": "desopt.report.rivals",
     "stepsize": "desopt.report.stepsize",
 }
 

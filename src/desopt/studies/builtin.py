@@ -48,4 +48,5 @@ BUILT_IN: dict[str, BuiltIn] = {
     "heterogeneity": BuiltIn(
         "desopt.studies.heterogeneity", "workers whose data differ: DES, DES-C, shared directions"
     ),
+    "rivals": BuiltIn("desopt.studies.rivals", "DES and its rivals at equal bytes and round trips"),
 }
