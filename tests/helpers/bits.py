@@ -137,6 +137,9 @@ def cases() -> Iterator[tuple[str, dict[str, Any]]]:
         "des-mg csr lr participation",
         {"fun": "lr", "layout": "csr", "method": "des-mg", "participation": 0.6, "workers": 5},
     )
+    for method in ("es", "des", "des-mg", "des-mr"):  # 86: a ramp, and a part after it
+        auto = {"fun": "lr", "layout": "csr-full", "method": method, "step_size": "auto"}
+        yield f"{method} csr-full lr auto", auto | {"iterations": 86, "rounds": 6}
     for method, layout in (("des-mr", "dense"), ("des-mg", "csr"), ("des-mr", "csr-full")):
         boxed = {"fun": "lr", "layout": layout, "method": method, "bounds": (-0.5, 0.5625)}
         yield f"{method} {layout} lr bounds", boxed

@@ -113,6 +113,13 @@ def test_hostile_answers_move_the_level_only_so_far() -> None:
         assert np.isfinite(state.x).all()
 
 
+def test_warnings_where_the_rule_is_known_to_fail() -> None:
+    with pytest.warns(RuntimeWarning, match="10 accept bits a round say little"):
+        run(workers=1, iterations=10, rounds=1)
+    with pytest.warns(RuntimeWarning, match="use a larger mixture or a penalty"):
+        run(mixture=1, regularization=0.0, rounds=1)
+
+
 def test_methods_without_a_rule() -> None:
     with pytest.raises(ValueError, match="zo-signsgd has no rule for step_size='auto'"):
         run(method="zo-signsgd")

@@ -19,7 +19,7 @@ from desopt.methods.base import BaseAlgorithm, PointState, unmoved
 from desopt.methods.proposals import Proposals
 from desopt.methods.samplers import Gaussian, Sampler
 from desopt.methods.searches import OnePlusOne
-from desopt.methods.step_size import AUTO, Adapted, schedule_of
+from desopt.methods.step_size import AUTO, Adapted, Fixed, schedule_of
 
 
 @dataclass(frozen=True)
@@ -43,11 +43,15 @@ class ES(BaseAlgorithm):
     def state_type(self) -> type[PointState]:  # type: ignore[override]
         return AdaptedState if self.step_size == AUTO else PointState
 
+    @property
+    def schedule(self) -> Fixed:
+        return schedule_of(self)
+
     def init(self, x0: FloatArray) -> PointState:
-        return self.state_type(round=0, x=x0, **schedule_of(self).start(x0.size))
+        return self.state_type(round=0, x=x0, **self.schedule.start(x0.size))
 
     def plan(self, state: PointState) -> Task:
-        return Task(state.round, state.x, schedule_of(self).scalars(state))
+        return Task(state.round, state.x, self.schedule.scalars(state))
 
     def search(self, task: Task, worker: int) -> LocalSearch:
         # lines 3-8: sample u, keep x + alpha_k u where f does not rise
@@ -57,10 +61,10 @@ class ES(BaseAlgorithm):
                 dense=self.sampler.dense, box=self.box, first=first,
             )  # fmt: skip
 
-        return schedule_of(self).search(task, worker, part)
+        return self.schedule.search(task, worker, part)
 
     def merge(self, state: PointState, answers: Iterable[Answer]) -> PointState:
-        tally = schedule_of(self).tally(state)
+        tally = self.schedule.tally(state)
         given = list(tally.of(answers, lambda answer: (None, self._point(state, answer) - state.x)))
         if not given:
             return unmoved(state)
@@ -73,7 +77,7 @@ class ES(BaseAlgorithm):
         """v_K, as an array of its own."""
         if answer.point is not None:
             return answer.point.copy()  # the engine may use it again
-        schedule, x = schedule_of(self), state.x.copy()
+        schedule, x = self.schedule, state.x.copy()
         scalars = schedule.scalars(state)
         proposals = schedule.proposals(state.round, scalars, answer.worker, x.size)
         proposals.replay(x, self.layout.decode(answer).bits, self.box)

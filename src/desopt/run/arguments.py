@@ -140,6 +140,25 @@ def warn_outside_theory(algorithm: Algorithm, batch_size: int | None, rounds: in
         _outside(f"batch_size {batch_size}", least)
 
 
+def warn_of_few_bits(algorithm: Algorithm, problem: ProblemSize, penalty: float | None) -> None:
+    """Warn where accept bits say too little for ``step_size="auto"`` (docs/step-size.md).
+
+    ``penalty``: of a linear model; None for other objectives.
+    """
+    if getattr(algorithm, "step_size", None) != "auto" or not hasattr(algorithm, "schedule"):
+        return
+    bits, why = problem.workers * problem.iterations, ""
+    if bits < 20:
+        why = f"{bits} accept bits a round say little about it; use more iterations or workers"
+    elif penalty == 0.0 and getattr(algorithm.sampler, "l", 0) == 1:  # type: ignore[attr-defined]
+        why = (
+            "steps of one coordinate without a penalty are accepted whatever their size where "
+            "the minibatch lacks that column; use a larger mixture or a penalty"
+        )
+    if why:
+        warn(f"step_size='auto' may fail: {why}, or a number", RuntimeWarning, stacklevel=5)
+
+
 def _outside(what: str, covered: str) -> None:
     warn(
         f"{what} is outside the theory, which covers {covered}; the run goes on",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -34,7 +34,7 @@ def minimize(
     rounds: int | None = None,
     iterations: int = 100,
     batch_size: int = 1000,
-    step_size: float = 1.0,
+    step_size: float | Literal["auto"] = 1.0,
     momentum: float = 0.5,
     seed: int = 0,
     engine: str | Engine = "auto",
@@ -84,6 +84,7 @@ def minimize(
         A name in ``desopt.METHODS`` or an algorithm object, which has settings of its own;
         ``"auto"``: es-csa for a function without data, else des-mr. alpha, K, beta, mutation
         sampler, l, mu and lambda of the paper, for the methods that have them.
+        ``step_size="auto"``: found and followed by the answers (es, des*, zo-nsgd).
     correlations, perturbations, candidates
         Of ``cma-es``: the most variables for which it learns them; above, scales only. P of
         ``decomfl``, the directions of a local step. C of ``fedkseed``, those of a run.
@@ -149,13 +150,15 @@ def job_of(fun: Any, x0: Any, data: Any, settings: SimpleNamespace) -> tuple[Job
     start = arguments.starting_point(x0, objective, shards)
     searched = restricted(objective, start, settings, given=x0 is not None)
     objective, start = searched.objective, searched.start
-    algorithm = within(_algorithm(settings, ProblemSize(
+    problem = ProblemSize(
         n=start.size, rows=total_rows(shards), workers=len(shards),
         iterations=settings.iterations, batch_size=settings.batch_size, shares=shares(shards),
-    )), searched)  # fmt: skip
+    )  # fmt: skip
+    algorithm = within(_algorithm(settings, problem), searched)
     defaults.choose_rounds(settings, algorithm, len(shards))
     batch_size = None if data is None else settings.batch_size
     arguments.warn_outside_theory(algorithm, batch_size, settings.rounds)
+    arguments.warn_of_few_bits(algorithm, problem, getattr(searched.objective, "penalty", None))
     passes = expected_passes(
         algorithm, start, rows=total_rows(shards), rounds=settings.rounds,
         eval_every=settings.eval_every,

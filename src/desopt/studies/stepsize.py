@@ -76,19 +76,19 @@ def _linear() -> Iterator[Instance]:
 
 def _functions() -> Iterator[Instance]:
     for problem, method, iterations, rounds in (
-        ("sphere", "des-mr", 100, 50),
+        ("sphere", "des-mr", 100, 30),
         ("sphere", "des", 10, 300),
         ("ellipsoid", "des-mg", 400, 10),
-        ("ellipsoid", "des", 50, 100),
-        ("rosenbrock", "des-mr", 100, 60),
+        ("ellipsoid", "des", 50, 60),
+        ("rosenbrock", "des-mr", 100, 40),
         ("rosenbrock", "des-mg", 1600, 5),
-        ("quadratic", "des-mr", 20, 200),
-        ("quadratic", "des", 200, 20),
-        ("unsteady-10", "des-mg", 100, 50),
+        ("quadratic", "des-mr", 20, 120),
+        ("quadratic", "des", 200, 15),
+        ("unsteady-10", "des-mg", 100, 30),
         ("unsteady-10", "des", 10, 300),
-        ("unsteady-100", "des-mr", 50, 80),
+        ("unsteady-100", "des-mr", 50, 50),
         ("unsteady-1000", "des-mr", 400, 12),
-        ("unsteady-1000", "des", 100, 40),
+        ("unsteady-1000", "des", 10, 60),
     ):
         yield Instance(NO_DATA, problem, method, iterations, rounds)
 
@@ -101,9 +101,9 @@ def _few() -> Iterator[Instance]:
             ("covtype", "lsvm", "des-mg", 100, 100),
             ("mnist", "lr", "des-mr", 500, 20),
             ("mushrooms", "lsvm", "des-mr", 50, 200),
-            (NO_DATA, "sphere", "des", 100, 60),
+            (NO_DATA, "sphere", "des", 100, 40),
             (NO_DATA, "quadratic", "des-mr", 100, 50),
-            (NO_DATA, "unsteady-10", "des-mg", 100, 60),
+            (NO_DATA, "unsteady-10", "des-mg", 100, 40),
         ):
             yield Instance(data, problem, method, iterations, rounds, workers)
 
@@ -113,9 +113,9 @@ _SCALED = (
     Instance("ijcnn1", "lr", "des-mr", 100, 50),
     Instance("a9a", "lsvm", "des-mg", 50, 100),
     Instance("mushrooms", "nsvm", "des-mr", 50, 100),
-    Instance(NO_DATA, "sphere", "des-mr", 100, 50),
-    Instance(NO_DATA, "rosenbrock", "des-mr", 100, 60),
-    Instance(NO_DATA, "quadratic", "des-mr", 20, 200),
+    Instance(NO_DATA, "sphere", "des-mr", 100, 30),
+    Instance(NO_DATA, "rosenbrock", "des-mr", 100, 40),
+    Instance(NO_DATA, "quadratic", "des-mr", 20, 120),
 )
 #: Those whose values are.
 _TIMES = ("sphere", "rosenbrock", "quadratic")
