@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 EXAMPLES = f"""\b
 Studies:
-  paper        the paper's experiments
-{"".join(f"  {name:<12} {study.about}{chr(10)}" for name, study in BUILT_IN.items())}
+  paper          the paper's experiments
+{"".join(f"  {name:<14} {study.about}{chr(10)}" for name, study in BUILT_IN.items())}
 \b
 Examples:
   desopt suite paper --list                      list the cases and the time left
