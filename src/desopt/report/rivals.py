@@ -33,6 +33,8 @@ OURS, SHARED = ("des-mr", "des", "des-c"), "zo-nsgd"
 BASES = {"rounds": "equal round trips", "upload": "equal bytes"}
 #: A method that is less than this share of progress behind is not behind.
 CLOSE = 0.02
+#: Most of the progress.
+REACHED = 0.9
 #: The share of instances that decides.
 MOST = 0.75
 
@@ -58,7 +60,11 @@ def findings(results: Results) -> Findings:
     ]
     return Findings(
         claims=claims,
-        tables=[_summary(compared, found), *(_losses(found, basis) for basis in BASES)],
+        tables=[
+            _summary(compared, found),
+            _reaching(found),
+            *(_losses(found, basis) for basis in BASES),
+        ],
         figures=_figures(compared, found),
         shown={"rivals": results.item("rivals")},
         heading="Who is ahead, and by how much",
@@ -111,12 +117,17 @@ def _loss(series: Sequence[Series], basis: str, budget: float) -> float:
     return loss_at(_chosen(series, basis), basis, budget)
 
 
-def compare(found: Mapping[Instance, Mapping[str, Sequence[Series]]], basis: str) -> Comparison:
-    least: dict[tuple[str, str], float] = {}
+def _least(found: Mapping[Instance, Mapping[str, Sequence[Series]]]) -> dict[Any, float]:
+    """f* by data set and problem."""
+    least: dict[Any, float] = {}
     for i, group in found.items():
         ends = [s.final() for series in group.values() for s in series]
         least[i.data, i.problem] = min([*ends, least.get((i.data, i.problem), np.inf)])
-    progress = {}
+    return least
+
+
+def compare(found: Mapping[Instance, Mapping[str, Sequence[Series]]], basis: str) -> Comparison:
+    least, progress = _least(found), {}
     for i, group in found.items():
         budget = _budget(group, basis)
         start = next(iter(group.values()))[0].start
@@ -261,6 +272,42 @@ def _summary(compared: Mapping[str, Comparison],
         rows,
         frozenset(bold),
     )
+
+
+def _reaching(found: Mapping[Instance, Mapping[str, Sequence[Series]]]) -> Table:
+    """The costs of most of the progress; infinite for runs that do not come that far."""
+    least, methods = _least(found), _order({name for group in found.values() for name in group})
+    rows = []
+    for name in methods:
+        rows.append([_title(name)])
+        for partition, basis in ((p, basis) for p in PARTITIONS for basis in BASES):
+            here = {i: group for i, group in found.items() if i.partition == partition}
+            costs = [
+                _cost_of(_chosen(group[name], "rounds"), basis, least[i.data, i.problem])
+                for i, group in here.items()
+                if name in group
+            ]
+            middle = float(np.median(costs)) if costs else np.inf
+            shown = f"{middle / (1000 if basis == 'upload' else 1):.3g}"
+            reached = int(np.isfinite(costs).sum())
+            rows[-1].append(f"{shown if np.isfinite(middle) else MISSING} ({reached})")
+    return Table(
+        "table-reaching",
+        f"Median rounds, and kB sent by all workers, until {REACHED:.0%} of progress, and the "
+        f"number of instances in which it is reached",
+        ("method", *(f"{p}, {unit}" for p in PARTITIONS for unit in ("rounds", "kB"))),
+        rows,
+    )
+
+
+def _cost_of(s: Series, basis: str, least: float) -> float:
+    """Where the median curve first reaches most of the progress."""
+    progress = (s.start - s.median("train_loss")) / (s.start - least)
+    there = np.flatnonzero(progress >= REACHED)
+    if not there.size:
+        return np.inf
+    k = int(there[0])
+    return float(np.interp(REACHED, progress[k - 1 : k + 1], s.x[basis][k - 1 : k + 1]))
 
 
 def _bytes(name: str, found: Mapping[Instance, Mapping[str, Sequence[Series]]]) -> str:
