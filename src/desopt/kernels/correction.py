@@ -82,27 +82,48 @@ def project(g, delta, gain, index, step, out):
 
 
 @exact
-def learn(g, h, delta, wg, wh, wd, index, step, alpha, change, eta):
+def learn(table, old, delta, index, step, alpha, gain, slopes, eta):
     """Bring the estimates a share ``eta`` of the way to each of the changes, one after the other.
 
-    The least change of the estimates, in the norm of their weights, that does so (Kaczmarz).
+    The least change of the estimates, in the norm of their weights, that does so (Kaczmarz). The
+    rows of ``table`` are the old g and h, g, h, and the weights of g, h and delta of a coordinate,
+    side by side in the cache; ``old`` and ``delta`` are the worker's. ``slopes`` are the changes
+    beyond those expected, per alpha: beyond ``project``, or ``predict`` where gain is None.
     """
     for k in range(step.shape[0]):
         root = math.sqrt(alpha[k])
         slope, even, size = 0.0, 0.0, 0.0
+        expected, expected_even = 0.0, 0.0
         for j in range(step.shape[1]):
             r, s = at(index, k, j), step[k, j]
-            slope += (g[r] + delta[r]) * s
-            even += h[r] * abs(s)
-            size += s * s * (wg[r] + wd[r] + alpha[k] * wh[r])
-        share = eta * (change[k] - slope - root * even) / size
+            if gain is None:
+                expected += (table[r, 0] + old[r]) * s
+                expected_even += table[r, 1] * abs(s)
+            else:
+                expected += (gain * table[r, 0] - old[r]) * s
+            slope += (table[r, 2] + delta[r]) * s
+            even += table[r, 3] * abs(s)
+            size += s * s * (table[r, 4] + table[r, 6] + alpha[k] * table[r, 5])
+        expected = expected + root * expected_even if gain is None else -expected
+        change = expected + alpha[k] * slopes[k]
+        share = eta * (change - slope - root * even) / size
         if not math.isfinite(share):  # no step, or numbers beyond the largest
             continue
         for j in range(step.shape[1]):
             r, s = at(index, k, j), step[k, j]
-            g[r] += share * wg[r] * s
-            delta[r] += share * wd[r] * s
-            h[r] = max(0.0, h[r] + share * wh[r] * abs(s) * root)
+            table[r, 2] += share * table[r, 4] * s
+            delta[r] += share * table[r, 6] * s
+            table[r, 3] = max(0.0, table[r, 3] + share * table[r, 5] * abs(s) * root)
+
+
+@exact
+def side_by_side(g, h, of_g, of_h, of_delta):
+    """The table of ``learn``; its rows are as long as a line of the cache."""
+    table = np.empty((g.size, 8))
+    for j in range(g.size):
+        table[j, 0], table[j, 1], table[j, 2], table[j, 3] = g[j], h[j], g[j], h[j]
+        table[j, 4], table[j, 5], table[j, 6], table[j, 7] = of_g[j], of_h[j], of_delta[j], 0.0
+    return table
 
 
 @exact

@@ -234,10 +234,12 @@ class _Learning:
 
     def of(self, answers: Iterable[Answer]) -> Iterator[Answer]:
         """The same answers, each learnt from as it passes."""
-        weights = self._weights()
+        g, h, _ = _estimates(self._old, self._n, 0)
+        table = kernels.side_by_side(g, h, *self._weights())
         for answer in answers:
-            self._learn(answer, weights)
+            self._learn(answer, table)
             yield answer
+        self._new[0], self._new[1] = table[:, 2], table[:, 3]
 
     def outcome(self) -> tuple[FloatArray, FloatArray]:
         """The new estimates, centred, and the lengths of delta_i; the old ones if not finite."""
@@ -259,19 +261,18 @@ class _Learning:
         kernels.weights(of_delta, _LEAST_WEIGHT, 1.0, of_delta)
         return of_g, of_h, of_delta
 
-    def _learn(self, answer: Answer, weights: tuple[FloatArray, ...]) -> None:
+    def _learn(self, answer: Answer, table: FloatArray) -> None:
         method, n, alpha = self._method, self._n, self._alpha
-        worker = method._checked(answer.worker)
-        g, h, delta = _estimates(self._old, n, worker)
+        worker, slopes = method._checked(answer.worker), self._slopes(answer)
         key = Key(method.seed, self._round, worker)
-        proposals = method.sampler.proposals(alpha, key, n)
-        tilt = Tilt(g, delta, method._gain(n), 0.0, False)
-        with np.errstate(over="ignore", invalid="ignore"):  # such changes teach nothing
-            changes = method._expected(proposals, alpha, tilt, h) + alpha * self._slopes(answer)
-        mine = self._new[0], self._new[1], self._new[2 + worker]
-        for first, index, step in proposals.blocks():
+        gain = None if method.correction == "full" else method._gain(n)
+        _, _, old = _estimates(self._old, n, worker)
+        for first, index, step in method.sampler.proposals(alpha, key, n).blocks():
             part = slice(first, first + len(step))
-            kernels.learn(*mine, *weights, index, step, alpha[part], changes[part], self._rate)
+            kernels.learn(
+                table, old, self._new[2 + worker], index, step, alpha[part], gain, slopes[part],
+                self._rate,
+            )  # fmt: skip
         self.answered[worker] = self._round + 1.0
 
     def _slopes(self, answer: Answer) -> FloatArray:
