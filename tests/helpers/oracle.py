@@ -148,7 +148,7 @@ def es(loss: Loss, shards: Sequence[Shard], x0: Vector, run: Settings) -> tuple[
     """Algorithm 1 on the only shard, its T * K iterations told in T rounds."""
     (data,) = shards
     if run.auto:
-        return auto(loss, shards, x0, run, gaussian(run.seed), beta=0.0, whole=True)
+        return auto(loss, shards, x0, run, gaussian(run.seed), beta=0.0, drawn=len(x0), whole=True)
     x, masks = x0.copy(), []
     for t in range(run.T):
         mask = np.zeros((1, run.K), dtype=bool)
@@ -165,10 +165,11 @@ def es(loss: Loss, shards: Sequence[Shard], x0: Vector, run: Settings) -> tuple[
 
 
 def _des(
-    loss: Loss, shards: Sequence[Shard], x0: Vector, run: Settings, offspring: Mutation
-) -> tuple[Vector, Decisions]:
+    loss: Loss, shards: Sequence[Shard], x0: Vector, run: Settings, offspring: Mutation,
+    drawn: int,
+) -> tuple[Vector, Decisions]:  # fmt: skip
     if run.auto:
-        return auto(loss, shards, x0, run, offspring, beta=run.beta)
+        return auto(loss, shards, x0, run, offspring, beta=run.beta, drawn=drawn)
     x, m, masks = x0.copy(), np.zeros_like(x0), []
     for t in range(run.T):
         alpha_0 = run.alpha / math.sqrt(math.sqrt(t + 1))
@@ -189,21 +190,21 @@ def _des(
 
 def des(loss: Loss, shards: Sequence[Shard], x0: Vector, run: Settings) -> tuple[Vector, Decisions]:
     """Algorithm 2: Gaussian mutations."""
-    return _des(loss, shards, x0, run, gaussian(run.seed))
+    return _des(loss, shards, x0, run, gaussian(run.seed), len(x0))
 
 
 def des_mg(
     loss: Loss, shards: Sequence[Shard], x0: Vector, run: Settings
 ) -> tuple[Vector, Decisions]:
     """Algorithm 3 with mixture Gaussian mutations."""
-    return _des(loss, shards, x0, run, mixture(run.seed, run.l, rademacher=False))
+    return _des(loss, shards, x0, run, mixture(run.seed, run.l, rademacher=False), run.l)
 
 
 def des_mr(
     loss: Loss, shards: Sequence[Shard], x0: Vector, run: Settings
 ) -> tuple[Vector, Decisions]:
     """Algorithm 3 with mixture Rademacher mutations."""
-    return _des(loss, shards, x0, run, mixture(run.seed, run.l, rademacher=True))
+    return _des(loss, shards, x0, run, mixture(run.seed, run.l, rademacher=True), run.l)
 
 
 # DES-C, from its pseudo-code in docs/heterogeneity.md.
@@ -332,9 +333,12 @@ def first_level(drop: float, k0: int, K: int, M: int) -> float:
 
 def auto(
     loss: Loss, shards: Sequence[Shard], x0: Vector, run: Settings, offspring: Mutation,
-    *, beta: float, whole: bool = False,
+    *, beta: float, drawn: int, whole: bool = False,
 ) -> tuple[Vector, Decisions]:  # fmt: skip
-    """DES with step_size="auto"; with beta = 0, one worker and all rows (``whole``) it is ES."""
+    """DES with step_size="auto"; with beta = 0, one worker and all rows (``whole``) it is ES.
+
+    ``drawn``: the coordinates of a step.
+    """
     x, m, h, masks = x0.copy(), np.zeros_like(x0), np.zeros_like(x0), []
     M, K, k0 = len(shards), run.K, min(run.K, 64)
     A, T1, T0, agree = math.nan, 0.0, 0.0, 1.0
@@ -385,6 +389,7 @@ def auto(
             A += step if p0 < 0.4 else min(step, agree)
         d = np.mean([v - x for v in finals], axis=0)
         if d.any():
+            w = min(w, M * K * drawn / len(x0))
             h = (1 - w) * h + w * d / np.linalg.norm(d)
         m = beta * m + (1 - beta) * d
         x = run.inside(x + m)

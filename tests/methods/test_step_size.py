@@ -102,6 +102,14 @@ def test_scaled_variables_are_found(scale: float) -> None:
     assert result.fun - best < 0.02 * (squares(np.zeros(12), (X, Y)) - best)
 
 
+@pytest.mark.parametrize(("n", "weight"), [(4, 3 / 40), (4000, 3 * 16 / 4000)])
+def test_the_heading_remembers_for_a_coordinate_to_be_drawn_once(n: int, weight: float) -> None:
+    method = DES(step_size="auto", iterations=16, sampler=MixtureRademacher(l=1))
+    state = method.merge(method.init(np.zeros(n)), [Answer(i, b"\xff\xff") for i in range(3)])
+    heading: Vector = state.heading  # type: ignore[attr-defined]
+    assert np.linalg.norm(heading) == pytest.approx(weight)
+
+
 def test_hostile_answers_move_the_level_only_so_far() -> None:
     method = DES(step_size="auto", iterations=16)
     for bit in (0x00, 0xFF):

@@ -187,7 +187,7 @@ class Auto(Fixed):
         return TwoParts(part(task, ramped.steps_of(alpha), 0), then)
 
     def tally(self, state: Adapted) -> Tally:
-        return AutoTally(state, self._method.iterations)
+        return AutoTally(state, self._method)
 
 
 def schedule_of(method: Any) -> Fixed:
@@ -335,8 +335,9 @@ class Tally:
 class AutoTally(Tally):
     """Counts accepted steps, and the workers that agree with the heading."""
 
-    def __init__(self, state: Adapted, iterations: int) -> None:
+    def __init__(self, state: Adapted, method: Searching) -> None:
         round: int = state.round  # type: ignore[attr-defined]
+        iterations, self._sampler = method.iterations, method.sampler
         controls = control_steps(iterations, round).tolist()
         self._state, self._iterations, self._controls = state, iterations, len(controls)
         self._mask = sum(1 << k for k in controls)
@@ -361,7 +362,10 @@ class AutoTally(Tally):
     def outcome(self, total: FloatArray) -> dict[str, Any]:
         found = self._followed() if self._state.controls else self._found()
         found["level"] = min(max(found["level"], -LIMIT), LIMIT)
-        return {**found, "heading": follow(self._state.heading, total, self._weight)}
+        # where steps are sparse, long enough a memory for a coordinate to be drawn once in it
+        drawn = self._workers * self._iterations * getattr(self._sampler, "l", total.size)
+        weight = min(self._weight, drawn / total.size)
+        return {**found, "heading": follow(self._state.heading, total, weight)}
 
     @property
     def _weight(self) -> float:
