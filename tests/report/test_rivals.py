@@ -10,6 +10,8 @@ from desopt.report.results import read_results
 from desopt.studies import rivals
 from desopt.studies.store import Store
 
+COMMITTED = Path(__file__).parents[2] / "results" / "rivals"
+
 
 def test_every_instance_has_a_step_size_for_every_method() -> None:
     cases = rivals.items("full", None)
@@ -19,6 +21,10 @@ def test_every_instance_has_a_step_size_for_every_method() -> None:
         assert case.step_size == "auto" or (case.data, case.method, case.step_size) in grids
     methods = {(c.data, c.problem, c.partition, c.method) for c in cases["rivals"]}
     assert len(methods) == len(rivals.instances()) * len(rivals.CENTRES)
+
+
+def test_step_sizes_are_those_of_the_committed_tuning() -> None:
+    assert report.choose(read_results(COMMITTED)) == rivals.CHOSEN
 
 
 @pytest.mark.filterwarnings("ignore:.*:UserWarning")
