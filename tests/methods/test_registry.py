@@ -132,11 +132,12 @@ def test_the_paper_compares_seven_methods() -> None:
     assert len(COMPARED) == 7
 
 
-#: The paper's own experiments and claims, the demo's, and the benchmark's baselines.
+#: The studies' own experiments and claims, the demo's, and the benchmark's baselines.
 NAMING = (
     "studies/paper.py", "studies/demo.py", "report/claims.py", "bench/",
     "methods/registry.py", "objectives/losses.py",
     "studies/heterogeneity.py", "report/heterogeneity.py",
+    "studies/rivals.py", "report/rivals.py",
 )  # fmt: skip
 
 
