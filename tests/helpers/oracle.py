@@ -378,6 +378,8 @@ def auto(
             fade = 1 - min(0.1, controls / 200)
             T1, T0 = fade * T1 + mask[:, control].sum(), fade * T0 + controls
             p0, p = T1 / T0, mask[:, np.logical_not(control)].mean()
+            if p0 > 0.5:
+                p0 = max(0.5, p0 - 1.5 * lacking(M) / math.sqrt(T0))
             least = max(0.0, 2 * p0 - 1)
             near = p0 - least < 0.02
             u = float(p >= p0 - 0.02) if near else (p - least) / (p0 - least)

@@ -387,6 +387,8 @@ class AutoTally(Tally):
         tiny = keep * state.tiny + self._tiny
         controls = keep * state.controls + M * self._controls
         p0, p = tiny / controls, self._accepted / (M * max(1, K - self._controls))
+        # few workers have few control steps: p0 exceeds 1/2 only as far as they are sure of it
+        p0 = max(min(p0, 0.5), p0 - 1.5 * few(M) / sqrt(controls))
         # u: p as a share of what is possible, p0; steps that no value depends on are always
         # accepted, so that p is at least 2 p0 - 1
         least = max(0.0, 2.0 * p0 - 1.0)

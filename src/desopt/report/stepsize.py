@@ -143,6 +143,7 @@ def claims(runs: Sequence[Run]) -> list[Claim]:
     few = [run for run in runs if run.setting[3] < 10]
     regrets = [run.own for run in ten]
     near = [regret <= NEAR for regret in regrets]
+    mean = sum(max(regret, -NEAR) for regret in regrets) / max(1, len(regrets))
     trapped = [run for run in ten if run.trapped]
     scaled = {
         (run.name, how): run.regret(loss)
@@ -164,10 +165,10 @@ def claims(runs: Sequence[Run]) -> list[Claim]:
         ),
         _claim(
             "A mean regret of at most 0.5 %",
-            "mean over all runs with ten workers",
+            "mean over all runs with ten workers; gains of more than 5 % count as 5 %",
             len(ten),
-            bool(regrets) and float(np.mean(regrets)) <= 0.005,
-            f"mean {100 * float(np.mean(regrets)) if regrets else 0:.2f} %",
+            mean <= 0.005,
+            f"mean {100 * mean:.2f} %",
         ),
         _claim(
             "No regret above 15 %",
