@@ -12,7 +12,7 @@ scales     data or variables times 2^10 and 2^-10, and values times 2^20: with "
 
 An instance is a problem, a data set, a sampler, and M, K and T. Every instance has the step sizes
 of ``GRID`` and "auto", three runs each. K goes from 10 to 1600, T from 5 to 500. The rule's
-constants were chosen with other seeds, in part on other instances.
+constants were chosen with other seeds, in part on other instances (docs/step-size.md).
 """
 
 from __future__ import annotations
