@@ -137,7 +137,7 @@ NAMING = (
     "studies/paper.py", "studies/demo.py", "report/claims.py", "bench/",
     "methods/registry.py", "objectives/losses.py",
     "studies/heterogeneity.py", "report/heterogeneity.py",
-    "studies/rivals.py", "report/rivals.py",
+    "studies/rivals.py", "report/rivals.py", "studies/stepsize.py", "report/stepsize.py",
 )  # fmt: skip
 
 
