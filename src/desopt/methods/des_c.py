@@ -250,6 +250,8 @@ class _Learning:
         kernels.centre(self._new, share / kernels.total(share), length)
         if not np.isfinite(length).all():
             return self._old, self._spread
+        new = self.answered == 0.0  # the best guess of a worker that never answered is the mean
+        self._new[2:][new], length[2:][new] = 0.0, 0.0
         return self._new.ravel(), length[2:]
 
     def _weights(self) -> tuple[FloatArray, FloatArray, FloatArray]:

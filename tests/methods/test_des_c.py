@@ -1,0 +1,68 @@
+"""des-c: what is learnt, what is sent, and what it is for. The oracle has its rule."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import desopt
+from desopt.contract.types import Answer
+from desopt.kernels import correction as kernels
+from desopt.methods.des_c import DESC
+
+RANDOM = np.random.default_rng(2)
+X = 1.0 + RANDOM.standard_normal((600, 12))
+Y = np.sign((X - 1.0) @ np.ones(12) + 3.0 * RANDOM.standard_normal(600))
+SORTED = [(X[rows], Y[rows]) for rows in np.array_split(np.argsort(Y), 5)]
+
+
+def run(method: str = "des-c", **options: Any) -> desopt.Result:
+    settings = {"step_size": 0.3, "rounds": 20, "iterations": 50, "engine": "serial", "seed": 3}
+    return desopt.minimize("lr", None, SORTED, method=method, progress=False, **settings | options)
+
+
+@pytest.mark.parametrize("correction", ["full", "bits"])
+def test_workers_with_one_label_each_find_the_minimum_of_all(correction: str) -> None:
+    """The minimum is 0.6617. DES ends at 0.685, not far below the 0.693 of x0."""
+    assert run("des-mr").fun > 0.68
+    assert run(correction=correction).fun < 0.674
+
+
+def test_half_of_the_workers_suffice() -> None:
+    """DES ends at 0.70 then."""
+    assert run(participation=0.4, rounds=40).fun < 0.685
+
+
+def test_estimates_of_absent_workers_stay() -> None:
+    method = DESC(iterations=8, shares=(3, 1), seed=1)
+    state = method.init(np.zeros(4))
+    nibbles = np.tile([True, False, False, False], 8)  # all residuals are the scale
+    payload = method.layout.encode(np.concatenate([np.ones(8, np.bool_), nibbles]), [2.0])
+    for _ in range(3):
+        state = method.merge(state, [Answer(0, payload)])
+    assert state.answered.tolist() == [3.0, 0.0]
+    own = state.memory.reshape(4, 4)[2:]
+    assert not own.any()  # the only one that is known is the mean, and the guess of the other
+    state = method.merge(state, [Answer(1, payload)])
+    assert state.answered.tolist() == [3.0, 4.0]
+    assert state.memory.reshape(4, 4)[2:].any(axis=1).all()
+
+
+def test_residuals_are_the_nearest_powers_of_two_of_the_scale() -> None:
+    scale, codes, back = 0.75, np.empty(9, np.uint8), np.empty(9)
+    ratios = np.array([1.0, -1.0, 0.71, 0.70, -0.3, 2.0**-6.4, 2.0**-6.6, 0.0, 1.2])
+    kernels.to_nibbles(scale * ratios, scale, codes)
+    kernels.from_nibbles(codes, scale, back)
+    np.testing.assert_array_equal(
+        back / scale, [1.0, -1.0, 1.0, 0.5, -0.25, 2.0**-6, 0.0, 0.0, 1.0]
+    )
+
+
+def test_what_it_refuses() -> None:
+    with pytest.raises(ValueError, match="no rule for step_size='auto'"):
+        run(step_size="auto")
+    with pytest.raises(ValueError, match="unknown correction 'bit'"):
+        DESC(correction="bit")
+    method = DESC(iterations=4, shares=(1, 1))
+    with pytest.raises(ValueError, match="worker 2 of des-c with shares of 2 workers"):
+        method.search(method.plan(method.init(np.zeros(3))), 2)
