@@ -17,7 +17,13 @@ SORTED = [(X[rows], Y[rows]) for rows in np.array_split(np.argsort(Y), 5)]
 
 
 def run(method: str = "des-c", **options: Any) -> desopt.Result:
-    settings = {"step_size": 0.3, "rounds": 20, "iterations": 50, "engine": "serial", "seed": 3}
+    settings: dict[str, Any] = {
+        "step_size": 0.3,
+        "rounds": 20,
+        "iterations": 50,
+        "engine": "serial",
+        "seed": 3,
+    }
     return desopt.minimize("lr", None, SORTED, method=method, progress=False, **settings | options)
 
 
