@@ -262,17 +262,15 @@ def _gaps(found: Losses) -> Figure:
             ):
                 gap = found.gap((data, problem), "sorted", name)
                 if gap is not None:  # what is far below 0 is at the edge
-                    axes.plot(
-                        max(gap, -0.28), row + shift, marker, color=colour, markersize=4,
-                        label=TITLES[name] if row == 0 else None,
-                    )  # fmt: skip
+                    axes.plot(max(gap, -0.28), row + shift, marker, color=colour, markersize=4)
         axes.axvline(1.0, color="0.6", linewidth=0.8)
         axes.set_xlim(-0.3, 1.25)
         axes.set_title(names.problem(problem))
         axes.set_xlabel("gap closed")
         axes.set_yticks(range(len(sets)), [names.data(name, False) for name in sets])
         axes.xaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
-    panels[0].invert_yaxis()
-    handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(LOOKS))
+    panels[0].set_ylim(len(sets) - 0.5, -0.5)
+    for name, (colour, marker) in LOOKS.items():
+        panels[0].plot([], [], marker, color=colour, markersize=4, label=TITLES[name])
+    figure.legend(loc="outside lower center", ncols=len(LOOKS))
     return figure
