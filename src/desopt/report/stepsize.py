@@ -257,7 +257,7 @@ def picture(runs: Sequence[Run]) -> Figure:
 
     figure = Figure(figsize=(style.COLUMN_WIDTH, 2.6), layout="constrained")
     axes = figure.add_subplot()
-    looks = {step: style.numbered_look(place) for place, step in enumerate(GRID)}
+    looks = {step: style.numbered_look(place) for place, step in enumerate(GRID, 1)}  # 0: black
     lines = {
         f"{step:g}": ([run.regret(run.fixed[step]) for run in runs], looks[step]) for step in GRID
     }
