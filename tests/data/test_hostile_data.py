@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -439,8 +440,8 @@ def what_was_not_prepared_is_refused() -> None:
                 model.bind(batch, np.zeros(N)).value(point)
         for method in METHODS.values():  # a search at another x than that of bind
             algorithm: Any = method.make("a", {"iterations": 4, "population": 4})
-            scalars = algorithm.plan(algorithm.init(np.ones(max(1, point.size)))).scalars
-            search = algorithm.search(Task(0, point, scalars), 0)
+            task = algorithm.plan(algorithm.init(np.ones(max(1, point.size))))
+            search = algorithm.search(replace(task, x=point), 0)
             with pytest.raises(ValueError, match=f"{width}|broadcast"):  # by data, or by members
                 model.bind(Batch(good, 5, stream, search.batches), np.zeros(N)).run(search)
 

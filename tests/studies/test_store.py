@@ -147,8 +147,8 @@ def test_a_file_of_a_former_format_is_read_and_upgraded(tmp_path: Path, number: 
 @pytest.mark.parametrize(
     ("sql", "error"),
     [
-        ("UPDATE cases SET step_size = 'x'", "step_size must be a number > 0 or 'auto', got 'x'"),
-        ("UPDATE cases SET step_size = -1", "step_size must be a number > 0"),
+        ("UPDATE cases SET step_size = 'x'", "step_size must be a number, got 'x'"),
+        ("UPDATE cases SET step_size = -1", "step_size must be > 0"),
         ("UPDATE cases SET data = x'ff00'", "data must be a non-empty text"),
         ("UPDATE cases SET data = 'other'", "its settings are those of"),
         ("UPDATE cases SET rows = 3.5", "rows must be a whole number"),

@@ -84,7 +84,7 @@ def declared(option: Option) -> Parameter:
     choices = option.choices
     return parameter(
         option.name, option.default_at("run"), option.kind, help=option.help,
-        metavar=option.metavar, rich_help_panel=option.group,
+        metavar=option.metavar, parser=option.parser, rich_help_panel=option.group,
         autocompletion=None if choices is None else lambda: list(choices()),
     )  # fmt: skip
 

@@ -119,13 +119,21 @@ def _scale(name: str, value: Any) -> Any:
 
 
 def _step_size(name: str, value: Any) -> Any:
-    """A number, or "auto"; a number as text where it comes from a command line."""
-    if value == "auto":
+    """A number, or "auto"."""
+    if isinstance(value, str) and value == "auto":
         return value
     try:
-        return checks.positive(name, float(value) if isinstance(value, str) else value)
+        return checks.positive(name, value)
     except (TypeError, ValueError) as error:
-        raise type(error)(f"{name} must be a number > 0 or 'auto', got {value!r}") from None
+        raise type(error)(f"{error}; 'auto' is allowed, too") from None
+
+
+def _number_or_name(text: Any) -> Any:
+    """What a command line means: a number where it is one."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 method_names = _names("desopt.methods", "METHODS")
@@ -160,9 +168,9 @@ _FROM_ZERO: Check = partial(checks.whole, least=0)
 class Option:
     """The declaration of one setting.
 
-    ``kind`` is its type on the command line. ``part`` names the argument of ``minimize`` whose
-    object, where one is given, holds the setting itself. ``defaults`` has the doors with another
-    default.
+    ``kind`` is its type on the command line; ``parser`` reads it there if it has several. ``part``
+    names the argument of ``minimize`` whose object, where one is given, holds the setting itself.
+    ``defaults`` has the doors with another default.
     """
 
     name: str
@@ -176,6 +184,7 @@ class Option:
     part: Literal["fun", "method", "engine"] | None = None
     choices: Names | None = None
     metavar: str | None = None
+    parser: Callable[[str], Any] | None = None
     defaults: Mapping[Door, Any] = field(default_factory=dict)
 
     def default_at(self, door: Door) -> Any:
@@ -251,7 +260,7 @@ OPTIONS: tuple[Option, ...] = (
             _up_to("MAX_ITERATIONS")),
     Option("batch_size", 1000, int, "b, rows per minibatch.", EVERYWHERE, _FROM_ONE, "Method"),
     _method("step_size", 1.0, str, "alpha, the step size, or auto: by the accept bits.",
-            _step_size, metavar="NUMBER|auto"),
+            _step_size, metavar="NUMBER|auto", parser=_number_or_name),
     _method("momentum", 0.5, float, "beta, the server's momentum.", checks.real),
     _method("mixture", 8, int, "l, coordinates per mutation.", _FROM_ONE),
     _method("radius", 1e-6, float, "mu of two-point estimates.", checks.positive),
