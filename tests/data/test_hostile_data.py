@@ -441,8 +441,9 @@ def what_was_not_prepared_is_refused() -> None:
         for method in METHODS.values():  # a search at another x than that of bind
             algorithm: Any = method.make("a", {"iterations": 4, "population": 4})
             task = algorithm.plan(algorithm.init(np.ones(max(1, point.size))))
-            search = algorithm.search(replace(task, x=point), 0)
-            with pytest.raises(ValueError, match=f"{width}|broadcast"):  # by data, or by members
+            # by data, by members, or by the estimates of des-c
+            with pytest.raises(ValueError, match=f"{width}|broadcast|reshape"):
+                search = algorithm.search(replace(task, x=point), 0)
                 model.bind(Batch(good, 5, stream, search.batches), np.zeros(N)).run(search)
 
 
