@@ -440,11 +440,16 @@ def what_was_not_prepared_is_refused() -> None:
                 model.bind(batch, np.zeros(N)).value(point)
         for method in METHODS.values():  # a search at another x than that of bind
             algorithm: Any = method.make("a", {"iterations": 4, "population": 4})
-            task = algorithm.plan(algorithm.init(np.ones(max(1, point.size))))
             # by data, by members, or by the estimates of des-c
             with pytest.raises(ValueError, match=f"{width}|broadcast|reshape"):
-                search = algorithm.search(replace(task, x=point), 0)
-                model.bind(Batch(good, 5, stream, search.batches), np.zeros(N)).run(search)
+                _search_at(point, algorithm, model, good, stream)
+
+
+def _search_at(point: Any, algorithm: Any, model: LinearModel, shard: Any, stream: Stream) -> None:
+    """A search as the method plans it, but at this point."""
+    task = algorithm.plan(algorithm.init(np.ones(max(1, point.size))))
+    search = algorithm.search(replace(task, x=point), 0)
+    model.bind(Batch(shard, 5, stream, search.batches), np.zeros(N)).run(search)
 
 
 class Nonsense(Sampler):
