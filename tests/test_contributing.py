@@ -79,7 +79,11 @@ def test_lists_name_where_the_registries_are() -> None:
 # --- a name is in the listed files only ------------------------------------------------------
 
 #: The paper's own comparisons and claims, and benchmarks of chosen cases.
-EXCEPTIONS = ("studies/paper.py", "studies/demo.py", "report/claims.py", "bench/")
+EXCEPTIONS = (
+    "studies/paper.py", "studies/demo.py", "report/claims.py", "bench/",
+    *(f"{folder}/{study}.py" for folder in ("studies", "report")
+      for study in ("stepsize", "heterogeneity", "rivals")),
+)  # fmt: skip
 #: Defaults of the settings.
 DEFAULTS = {"des-mr", "lr"}
 

@@ -131,5 +131,5 @@ def test_warnings_where_the_rule_is_known_to_fail() -> None:
 def test_methods_without_a_rule() -> None:
     with pytest.raises(ValueError, match="zo-signsgd has no rule for step_size='auto'"):
         run(method="zo-signsgd")
-    with pytest.raises(ValueError, match="step_size"):
+    with pytest.raises(TypeError, match=r"step_size must be .*'atuo'; 'auto' is allowed"):
         run(step_size="atuo")
