@@ -101,7 +101,8 @@ def test_all_workers_share_the_calls(name: str, data: bool) -> None:
     if name == "es-csa":
         assert calls == [5 * M]
     elif name in TWO_POINT:
-        alone = name in ("fed-zo-gd", "fed-zo-sgd", "fedkseed")  # one estimate at a time
+        # one estimate at a time
+        alone = name in ("fed-zo-gd", "fed-zo-sgd", "fedkseed", "decomfl")
         assert calls == ([2 * M] * 3 if alone else [6 * M])
     elif METHODS[name].sampler is not None:
         assert calls == [2 * job.workers, *[job.workers] * 5]

@@ -82,7 +82,7 @@ def test_a_partition_that_is_not_known(name: Any) -> None:
         ({"budget": None}, "either budget"),
         ({"run": -1}, "run must be at least 0"),
         ({"rows": 0}, "rows must be at least 1"),
-        ({"step_size": 0.0}, "step_size must be a number > 0"),
+        ({"step_size": 0.0}, "step_size must be > 0"),
         ({"momentum": math.nan}, "momentum must be a number, got NaN"),
         ({"workers": 2.5}, "workers must be a whole number"),
         ({"iterations": None}, "iterations must be a whole number"),

@@ -81,6 +81,9 @@ class SettingsLie(DES):
 class AnotherState(DES):
     state_type: ClassVar[type[Any]] = PointState
 
+    def init(self, x0: Any) -> DESState:
+        return DESState(0, x0, np.zeros_like(x0))
+
 
 class NoState(DES):
     state_type: ClassVar[Any] = None
