@@ -81,7 +81,7 @@ class Replica:
         description: bytes,
         *,
         sampler: Sampler | None = None,
-        limits: Limits = Limits(),  # noqa: B008 - frozen
+        limits: Limits = Limits(),
     ) -> Replica:
         """The replica for the run of this description, within these limits."""
         run, settings = wire.unpack_description(description)
