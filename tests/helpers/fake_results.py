@@ -8,7 +8,8 @@ import numpy as np
 
 from desopt.report.results import Results, summarise
 from desopt.studies.cases import Case, make_case
-from desopt.studies.store import Outcome, Store
+from desopt.studies.outcomes import Outcome
+from desopt.studies.store import Store
 
 PROBLEMS = ("lr", "nsvm", "lsvm")
 DES = ("des", "des-mg", "des-mr")

@@ -11,7 +11,8 @@ from helpers.fake_results import DES, ENDS, curves, outcome, sweep
 from desopt.report import claims
 from desopt.report.results import Results, read_results, summarise
 from desopt.report.verdicts import FAILS, HOLDS, UNKNOWN, Claim
-from desopt.studies.store import FILE, Outcome
+from desopt.studies.database import FILE
+from desopt.studies.outcomes import Outcome
 
 EVEN = dict.fromkeys((0.0, 0.2, 0.4, 0.6, 0.8), 0.0)
 BATCHES = {100: 3.0, 500: 2.0, 1000: 1.0, 1500: 0.0, 2000: 0.0}

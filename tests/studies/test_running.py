@@ -21,10 +21,12 @@ from desopt.cli.app import app
 from desopt.report.results import read_results
 from desopt.studies import leases, runner
 from desopt.studies import study as studies
+from desopt.studies.database import FILE
 from desopt.studies.datasets import digest
 from desopt.studies.execute import Split, execute
+from desopt.studies.outcomes import CURVE, Outcome
 from desopt.studies.processes import WorkerProcess
-from desopt.studies.store import CURVE, FILE, Outcome, Store
+from desopt.studies.store import Store
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs POSIX signals")
 

@@ -12,8 +12,11 @@ import numpy as np
 import pytest
 from helpers.small_studies import CASE, SHORT, reply_of
 
+from desopt.studies.database import FILE
+from desopt.studies.export import write_csv
 from desopt.studies.leases import Session
-from desopt.studies.store import CURVE, FILE, Store
+from desopt.studies.outcomes import CURVE
+from desopt.studies.store import Store
 
 
 def test_the_store_gives_back_what_it_got(tmp_path: Path) -> None:
@@ -49,7 +52,7 @@ def test_csv_holds_all_of_it(tmp_path: Path) -> None:
     with Store.open(tmp_path, create=True) as store:
         store.add({"curves": [CASE], "alpha": [CASE]})
         Session(store).finish(CASE, "abacus", reply_of([0.3, 0.25]))
-        cases, points = store.to_csv(tmp_path / "csv")
+        cases, points = write_csv(store, tmp_path / "csv")
     head, line = cases.read_text().splitlines()
     row = dict(zip(head.split(","), line.split(","), strict=True))
     assert (row["id"], row["items"], row["method"]) == (CASE.id, "alpha curves", "des-mr")
@@ -225,7 +228,7 @@ def test_csv_holds_no_formula(tmp_path: Path) -> None:
         store.add({"=item": cases})
         for case in cases:
             Session(store).finish(case, names[0], reply_of([-0.5]))
-        path, points = store.to_csv(tmp_path / "csv")
+        path, points = write_csv(store, tmp_path / "csv")
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["data"] for row in rows] == [*(f"'{name}" for name in names[:-1]), names[-1]]

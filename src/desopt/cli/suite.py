@@ -125,8 +125,9 @@ def _refuse(**given: object) -> None:
 
 def _list(study: Study, folder: Path, jobs: int, data_dir: str | None) -> None:
     from desopt.studies.console import case_list
+    from desopt.studies.database import FILE
     from desopt.studies.datasets import digest_if_available
-    from desopt.studies.store import FILE, Store
+    from desopt.studies.store import Store
 
     study = study.with_digests({d: digest_if_available(d, data_dir) for d in study.data})
     with Store.open(folder) if (folder / FILE).exists() else nullcontext() as store:

@@ -12,7 +12,8 @@ import numpy as np
 from desopt.contract.types import FloatArray
 from desopt.report.names import ITEMS, METRICS, in_order, paper_rows, size
 from desopt.studies.cases import FIELDS, NAMES, Case
-from desopt.studies.store import ItemProgress, Outcome, Store
+from desopt.studies.outcomes import Outcome
+from desopt.studies.store import ItemProgress, Store
 
 #: Fields of a case that are not settings: they identify the instance, the method and the run.
 IDENTIFYING = ("data", "digest", "problem", "code", "method", "run")

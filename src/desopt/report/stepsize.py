@@ -23,9 +23,9 @@ from desopt.report.results import Results
 from desopt.report.tables import Table
 from desopt.report.verdicts import FAILS, HOLDS, UNKNOWN, Claim
 from desopt.studies.cases import Case
+from desopt.studies.outcomes import Outcome
 from desopt.studies.problems import NO_DATA
 from desopt.studies.stepsize import AUTO, GRID, TIMES, base_of
-from desopt.studies.store import Outcome
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -17,6 +17,7 @@ from desopt.studies.builtin import BUILT_IN
 from desopt.studies.cases import Case
 from desopt.studies.datasets import digest, digest_if_available
 from desopt.studies.estimates import Estimates
+from desopt.studies.export import write_csv
 from desopt.studies.leases import forget_failures
 from desopt.studies.problems import code
 from desopt.studies.store import Store
@@ -207,4 +208,4 @@ def export_csv(
     with Store.open(folder) as store:
         _check_name(store, study, folder)
         chosen = {case.id for item, case, now in store.members() if is_current(item, case, now)}
-        return store.to_csv(folder, None if include_former else chosen)
+        return write_csv(store, folder, None if include_former else chosen)
