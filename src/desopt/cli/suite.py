@@ -33,85 +33,89 @@ and partitions. A comma means or, a colon means and. The option can be repeated.
 """
 
 
+Name = Annotated[
+    str,
+    typer.Argument(
+        metavar="STUDY", help="paper, another built-in study, or the path of a TOML file."
+    ),
+]
+Scale = Annotated[
+    str | None,
+    typer.Option(
+        help="For paper: smoke (seconds), small (minutes, the default) or full (as in the "
+        "paper). For other built-in studies: smoke or full (the default)."
+    ),
+]
+Only = Annotated[
+    list[str] | None, typer.Option(metavar="NAMES", help="Run a part of the study; see below.")
+]
+Data = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME", help="For paper: use this data set or file; repeatable."),
+]
+Rows = Annotated[
+    int | None, typer.Option(min=10, help="For paper: use at most this many rows per data set.")
+]
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        file_okay=False, metavar="DIR", help="Folder for the results; default: desopt-NAME."
+    ),
+]
+Jobs = Annotated[
+    int | None, typer.Option(min=1, help="Number of parallel processes; default: one per core.")
+]
+DataDir = Annotated[Path | None, typer.Option(metavar="DIR", help="Folder with data files.")]
+Retry = Annotated[bool, typer.Option("--retry", help="Run failed cases again.")]
+List = Annotated[bool, typer.Option("--list", help="List the cases and the time left, and exit.")]
+Csv = Annotated[
+    bool, typer.Option("--csv", help="Export finished results as CSV to DIR, and exit.")
+]
+All = Annotated[
+    bool, typer.Option("--all", help="With --csv: include cases that the study no longer has.")
+]
+
+
 def suite(
-    study: Annotated[
-        str,
-        typer.Argument(
-            metavar="STUDY", help="paper, another built-in study, or the path of a TOML file."
-        ),
-    ] = "paper",
-    scale: Annotated[
-        str | None,
-        typer.Option(
-            help="For paper: smoke (seconds), small (minutes, the default) or full (as in the "
-            "paper). For other built-in studies: smoke or full (the default)."
-        ),
-    ] = None,
-    only: Annotated[
-        list[str] | None, typer.Option(metavar="NAMES", help="Run a part of the study; see below.")
-    ] = None,
-    data: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="For paper: use this data set or file; repeatable."),
-    ] = None,
-    rows: Annotated[
-        int | None, typer.Option(min=10, help="For paper: use at most this many rows per data set.")
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            file_okay=False, metavar="DIR", help="Folder for the results; default: desopt-NAME."
-        ),
-    ] = None,
-    jobs: Annotated[
-        int | None, typer.Option(min=1, help="Number of parallel processes; default: one per core.")
-    ] = None,
-    data_dir: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Folder with data files.")
-    ] = None,
-    retry: Annotated[bool, typer.Option("--retry", help="Run failed cases again.")] = False,
-    list_: Annotated[
-        bool, typer.Option("--list", help="List the cases and the time left, and exit.")
-    ] = False,
-    csv: Annotated[
-        bool, typer.Option("--csv", help="Export finished results as CSV to DIR, and exit.")
-    ] = False,
-    all_: Annotated[
-        bool,
-        typer.Option("--all", help="With --csv: include cases that the study no longer has."),
-    ] = False,
-    plugin: Plugin = None,
-    debug: Debug = False,
-) -> None:
+    study: Name = "paper", scale: Scale = None, only: Only = None, data: Data = None,
+    rows: Rows = None, out: Out = None, jobs: Jobs = None, data_dir: DataDir = None,
+    retry: Retry = False, list_: List = False, csv: Csv = False, all_: All = False,
+    plugin: Plugin = None, debug: Debug = False,
+) -> None:  # fmt: skip
     """Run the paper's experiments, or a study of your own.
 
     Ctrl-C stops it; the same command continues. Several processes can share one folder.
     """
-    from desopt.studies import study as studies
     from desopt.studies.output import file_name
     from desopt.system.parallel import cores
 
-    if study == "paper":
-        where = str(data_dir) if data_dir else None
-        chosen = studies.paper(scale or "small", data or (), rows, where)
-    elif study in BUILT_IN:
-        _refuse(data=data, rows=rows)
-        where = str(data_dir) if data_dir else None
-        chosen = studies.built_in(study, scale, where)
-    else:
-        _refuse(scale=scale, data=data, rows=rows)
-        where = str(data_dir or Path(study).parent)
-        chosen = studies.from_toml(Path(study))
-    chosen = chosen.only(only or ())
-    folder = out or Path(f"desopt-{file_name(chosen.name)}")
     if all_ and not csv:
         raise typer.BadParameter("needs --csv; see also desopt report --all", param_hint="--all")
+    chosen, where = _chosen(study, scale, data, rows, data_dir)
+    chosen = chosen.only(only or ())
+    folder = out or Path(f"desopt-{file_name(chosen.name)}")
     if list_:
         _list(chosen, folder, jobs or cores(), where)
     elif csv:
         _csv(chosen, folder, where, all_)
     else:
         _run(chosen, folder, jobs or cores(), where, retry)
+
+
+def _chosen(
+    name: str, scale: str | None, data: list[str] | None, rows: int | None, data_dir: Path | None
+) -> tuple[Study, str | None]:
+    """The study of this name, and the folder with its data files."""
+    from desopt.studies import study as studies
+
+    where = None if data_dir is None else str(data_dir)
+    if name == "paper":
+        return studies.paper(scale or "small", data or (), rows, where), where
+    if name in BUILT_IN:
+        _refuse(data=data, rows=rows)
+        return studies.built_in(name, scale, where), where
+    _refuse(scale=scale, data=data, rows=rows)
+    return studies.from_toml(Path(name)), where or str(Path(name).parent)
 
 
 def _refuse(**given: object) -> None:
