@@ -141,75 +141,94 @@ def findings(results: Results) -> Findings:
 def claims(runs: Sequence[Run]) -> list[Claim]:
     ten = [run for run in runs if run.setting[3] >= 10]
     few = [run for run in runs if run.setting[3] < 10]
-    regrets = [run.own for run in ten]
-    near = [regret <= NEAR for regret in regrets]
-    mean = sum(max(regret, -NEAR) for regret in regrets) / max(1, len(regrets))
-    trapped = [run for run in ten if run.trapped]
-    scaled = {
-        (run.name, how): run.regret(loss)
-        for run in ten
-        for how, loss in run.scaled.items()
-        if how != "times"
-    }
-    same = [run.scaled["times"] == TIMES * run.auto for run in ten if "times" in run.scaled]
-    worst = max(ten, key=lambda run: run.own, default=None)
-    largest = max(scaled, key=lambda key: scaled[key], default=None)
-    near_few = [run.own <= NEAR for run in few]
     return [
-        _claim(
+        _near(
+            ten,
+            0.95,
             "Within 5 % of the best fixed step size in at least 95 % of the runs (M = 10)",
             "regret at most 0.05 in 95 % of all runs with ten workers",
-            len(ten),
-            bool(near) and float(np.mean(near)) >= 0.95,
-            f"{sum(near)} of {len(near)} runs" + _exceptions(ten, NEAR),
         ),
-        _claim(
-            "A mean regret of at most 0.5 %",
-            "mean over all runs with ten workers; gains of more than 5 % count as 5 %",
-            len(ten),
-            mean <= 0.005,
-            f"mean {100 * mean:.2f} %",
-        ),
-        _claim(
-            "No regret above 15 %",
-            "the largest over all runs with ten workers",
-            len(ten),
-            worst is not None and worst.own <= MOST,
-            f"largest {100 * worst.own:.1f} % ({worst.name})" if worst else "",
-        ),
-        _claim(
-            "Never worse than the median of the grid (but for NSVM on covtype)",
-            "final loss at most the median of those of the five fixed step sizes, every run",
-            len(ten),
-            all(run.setting[:2] == TRAP for run in trapped),
-            f"{len(ten) - len(trapped)} of {len(ten)} runs"
-            + (f"; worse: {', '.join(run.name for run in trapped)}" if trapped else ""),
-        ),
-        _claim(
-            "Values times 2^20 give the same bits",
-            "the final loss is exactly 2^20 times that of the problem as it was",
-            len(same),
-            all(same),
-            f"{sum(same)} of {len(same)} runs",
-        ),
-        _claim(
-            "Data or variables times 2^10 and 2^-10 cost at most 7 %",
-            "regret at most 0.07 against the fixed step sizes of the problem as it was",
-            len(scaled),
-            max(scaled.values(), default=0.0) <= SCALED,
-            f"largest {100 * scaled[largest]:.1f} % of {len(scaled)} runs ({largest[0]}, "
-            f"{largest[1]})"
-            if largest
-            else "",
-        ),
-        _claim(
+        _mean(ten),
+        _largest(ten),
+        _untrapped(ten),
+        _same_bits(ten),
+        _other_scales(ten),
+        _near(
+            few,
+            0.85,
             "With 1, 2 or 4 workers within 5 % in at least 85 % of the runs",
             "regret at most 0.05 in 85 % of all runs with fewer than ten workers",
-            len(few),
-            bool(near_few) and float(np.mean(near_few)) >= 0.85,
-            f"{sum(near_few)} of {len(near_few)} runs" + _exceptions(few, NEAR),
         ),
     ]
+
+
+def _near(runs: Sequence[Run], share: float, text: str, definition: str) -> Claim:
+    near = [run.own <= NEAR for run in runs]
+    numbers = f"{sum(near)} of {len(near)} runs" + _exceptions(runs, NEAR)
+    holds = bool(near) and float(np.mean(near)) >= share
+    return _claim(text, definition, len(runs), holds, numbers)
+
+
+def _mean(runs: Sequence[Run]) -> Claim:
+    mean = sum(max(run.own, -NEAR) for run in runs) / max(1, len(runs))
+    return _claim(
+        "A mean regret of at most 0.5 %",
+        "mean over all runs with ten workers; gains of more than 5 % count as 5 %",
+        len(runs),
+        mean <= 0.005,
+        f"mean {100 * mean:.2f} %",
+    )
+
+
+def _largest(runs: Sequence[Run]) -> Claim:
+    worst = max(runs, key=lambda run: run.own, default=None)
+    return _claim(
+        "No regret above 15 %",
+        "the largest over all runs with ten workers",
+        len(runs),
+        worst is not None and worst.own <= MOST,
+        f"largest {100 * worst.own:.1f} % ({worst.name})" if worst else "",
+    )
+
+
+def _untrapped(runs: Sequence[Run]) -> Claim:
+    trapped = [run for run in runs if run.trapped]
+    return _claim(
+        "Never worse than the median of the grid (but for NSVM on covtype)",
+        "final loss at most the median of those of the five fixed step sizes, every run",
+        len(runs),
+        all(run.setting[:2] == TRAP for run in trapped),
+        f"{len(runs) - len(trapped)} of {len(runs)} runs"
+        + (f"; worse: {', '.join(run.name for run in trapped)}" if trapped else ""),
+    )
+
+
+def _same_bits(runs: Sequence[Run]) -> Claim:
+    same = [run.scaled["times"] == TIMES * run.auto for run in runs if "times" in run.scaled]
+    return _claim(
+        "Values times 2^20 give the same bits",
+        "the final loss is exactly 2^20 times that of the problem as it was",
+        len(same),
+        all(same),
+        f"{sum(same)} of {len(same)} runs",
+    )
+
+
+def _other_scales(runs: Sequence[Run]) -> Claim:
+    regrets = [
+        (run.regret(loss), f"{run.name}, {how}")
+        for run in runs
+        for how, loss in run.scaled.items()
+        if how != "times"
+    ]
+    largest, where = max(regrets, key=lambda pair: pair[0], default=(0.0, ""))
+    return _claim(
+        "Data or variables times 2^10 and 2^-10 cost at most 7 %",
+        "regret at most 0.07 against the fixed step sizes of the problem as it was",
+        len(regrets),
+        largest <= SCALED,
+        f"largest {100 * largest:.1f} % of {len(regrets)} runs ({where})",
+    )
 
 
 def _claim(text: str, definition: str, runs: int, holds: bool, numbers: str) -> Claim:
