@@ -196,7 +196,7 @@ def test_a_node_joins_by_the_names_in_a_description(plugin: Path) -> None:
 def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """The real one, in the current folder."""
     return subprocess.run(
-        [sys.executable, "-c", "from desopt.cli.app import main; main()", *arguments],
+        [sys.executable, "-m", "desopt", *arguments],
         capture_output=True, text=True, timeout=900, env={**os.environ, **environment},
     )  # fmt: skip
 

@@ -21,7 +21,7 @@ from desopt.cli.app import main
 from desopt.run.optimizer import OpenTrial
 
 Floats = NDArray[np.float64]
-COMMAND = [sys.executable, "-c", "from desopt.cli.app import main; main()"]
+COMMAND = [sys.executable, "-m", "desopt"]
 
 
 class Done(NamedTuple):

@@ -12,7 +12,7 @@ import pytest
 
 import desopt
 
-COMMAND = [sys.executable, "-c", "from desopt.cli.app import main; main()"]
+COMMAND = [sys.executable, "-m", "desopt"]
 
 
 def call(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -126,7 +126,10 @@ def test_debug_shows_the_traceback(tmp_path: Path) -> None:
 
 
 def test_demo_says_which_package_is_missing(tmp_path: Path) -> None:
-    code = "import sys; sys.modules['sklearn.datasets'] = None; " + COMMAND[2]
+    code = (
+        "import runpy, sys; sys.modules['sklearn.datasets'] = None; "
+        "runpy.run_module('desopt', run_name='__main__')"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code, "demo"],
         capture_output=True, text=True, cwd=tmp_path, timeout=900,

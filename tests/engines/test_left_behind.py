@@ -554,7 +554,7 @@ def test_stderr_may_be_closed(tmp_path: Path, before: str, redirect: str, inside
     [("data list", ">&-", 0), ("data list", "<&- >&- 2>&-", 0), ("nonsense", "2>&-", 2)],
 )
 def test_command_with_a_closed_terminal(arguments: str, redirect: str, code: int) -> None:
-    command = f'"$0" -c "from desopt.cli.app import main; main()" {arguments} {redirect}'
+    command = f'"$0" -m desopt {arguments} {redirect}'
     done = subprocess.run(["sh", "-c", command, sys.executable], timeout=200, capture_output=True)
     assert (done.returncode, done.stderr) == (code, b"")
 

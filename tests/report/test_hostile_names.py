@@ -19,7 +19,7 @@ from desopt.report import write as writing
 from desopt.report.findings import Findings
 from desopt.report.results import Results, summarise
 
-COMMAND = [sys.executable, "-c", "from desopt.cli.app import main; main()"]
+COMMAND = [sys.executable, "-m", "desopt"]
 HOSTILE = (
     'x"><img src=x onerror="window.owned=1">.csv', "</script><script>window.owned=1</script>",
     "--><svg onload=window.owned=1>", "../../up.csv", "a/b", "a\\b", "A/B", "a b", "$\\frac$",

@@ -23,7 +23,7 @@ from desopt.report.findings import Findings, find
 from desopt.report.results import Results, read_results, summarise
 from desopt.studies.store import Store
 
-COMMAND = [sys.executable, "-c", "from desopt.cli.app import main; main()"]
+COMMAND = [sys.executable, "-m", "desopt"]
 SETS = ("ijcnn1", "rcv1-like", "news20")
 
 

@@ -14,7 +14,7 @@ import pytest
 import desopt
 from desopt.data import load, train_test
 
-COMMAND = [sys.executable, "-c", "from desopt.cli.app import main; main()", "run"]
+COMMAND = [sys.executable, "-m", "desopt", "run"]
 SMALL = ("--workers", 3, "--iterations", 20, "--batch-size", 70, "--engine", "serial")
 
 
