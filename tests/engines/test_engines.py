@@ -100,9 +100,19 @@ def reference(method: str, kind: str) -> desopt.Result:
     return run(*problem(method, kind), method=method, engine="serial")
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("method", desopt.METHODS)
-@engines
+def matrix() -> list[tuple[str, str, str]]:
+    """Every engine with every method and kind; processes, which take seconds to start, with one
+    kind of each method."""
+    return [
+        (engine, method, kind)
+        for engine in HERE
+        for i, method in enumerate(desopt.METHODS)
+        for j, kind in enumerate(KINDS)
+        if engine != "processes" or i % len(KINDS) == j
+    ]
+
+
+@pytest.mark.parametrize(("engine", "method", "kind"), matrix())
 def test_same_bits_with_any_number_of_jobs(
     tmp_path: Path, engine: str, method: str, kind: str
 ) -> None:
