@@ -19,7 +19,17 @@ from scipy import stats
 
 from desopt.contract import streams
 from desopt.contract.streams import SERVER, Purpose, Stream
-from desopt.kernels import gaussian, layouts, linear, losses, mixture, philox, portable, steps
+from desopt.kernels import (
+    columns,
+    gaussian,
+    layouts,
+    linear,
+    losses,
+    mixture,
+    philox,
+    portable,
+    steps,
+)
 
 Words = NDArray[np.uint64]
 Floats = NDArray[np.float64]
@@ -362,7 +372,7 @@ def test_no_kernel_inherits_fast_math() -> None:
     assert {name: kernel.targetoptions["fastmath"] for name, kernel in exact.items()} == (
         dict.fromkeys(exact, False)
     )
-    for name, kernel in kernels_of(gaussian, layouts, linear, losses, mixture).items():
+    for name, kernel in kernels_of(columns, gaussian, layouts, linear, losses, mixture).items():
         assert "fastmath" in kernel.targetoptions, name
 
 

@@ -22,6 +22,8 @@ from desopt.contract.types import IndexArray, Task
 from desopt.data import Rows
 from desopt.data.twins import dense_twin, sparse_twin
 from desopt.kernels import gaussian, losses, mixture, two_point
+from desopt.kernels.columns import collect as collect_columns
+from desopt.kernels.columns import number_columns
 from desopt.kernels.jit import exact
 from desopt.kernels.layouts import Csr, Dense
 from desopt.methods.searches import Population
@@ -92,7 +94,7 @@ def test_cached_margins_do_not_drift(search: Any, name: str, layout: str) -> Non
     stream = Stream(7, 0, 0, 0, Purpose.COORDINATE)
     scale = 2.0 / np.sqrt(np.arange(1.0, 501.0))
     index, step = streams.mixture_block(stream, scale, 8, 300, gaussian=True)
-    slot, columns, table = mixture.number_columns(index)
+    slot, columns, table = number_columns(index)
     margin, collected = collect(data, rows, y, x, columns, table)
     if layout == "dense" and search is mixture.search_touched:
         pytest.skip("dense columns touch all rows: there is one search for them")
@@ -114,7 +116,7 @@ def test_cached_margins_do_not_drift(search: Any, name: str, layout: str) -> Non
 
 def _collect(data: Any, rows: Any, y: Any, x: Any, columns: Any, table: Any) -> Any:
     """The overloaded function, which only compiled code can call."""
-    return mixture.collect(data, rows, y, x, columns, table)  # type: ignore[no-untyped-call]
+    return collect_columns(data, rows, y, x, columns, table)  # type: ignore[no-untyped-call]
 
 
 collect: Any = exact(_collect)
@@ -177,7 +179,7 @@ def test_columns_beyond_the_filter_are_told_apart() -> None:
     """n far above the filter's 2^16 bits: columns that share their low bits, and hash chains."""
     low = np.array([5, 5 + (1 << 16), 5 + (1 << 17), 6, 5 + (1 << 20), 7, 5, 6], np.int64)
     index = np.asfortranarray(low.reshape(4, 2))
-    slot, columns, _ = mixture.number_columns(index)
+    slot, columns, _ = number_columns(index)
     assert columns.tolist() == [5, 5 + (1 << 16), 5 + (1 << 17), 6, 5 + (1 << 20), 7]
     assert columns[slot].tolist() == index.tolist()
     n = 1 << 21
@@ -186,7 +188,7 @@ def test_columns_beyond_the_filter_are_told_apart() -> None:
         shape=(4, n),
     )
     y, x = np.ones(4), np.zeros(n)
-    slot, columns, table = mixture.number_columns(index)
+    slot, columns, table = number_columns(index)
     _, found = collect(Csr(X.indptr, X.indices, X.data), np.arange(4), y, x, columns, table)
     got = {
         (int(columns[s]), int(found.row[p])): found.value[p]
