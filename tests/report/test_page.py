@@ -4,6 +4,7 @@ import json
 import shutil
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ FLAGS = (
     "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync",
     "--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage",
 )  # fmt: skip
+COMMITTED = Path(__file__).parents[2] / "results"
 CURVES = "return [...document.querySelectorAll('#chart path.curve')].map(p => p.getAttribute('d'))"
 
 
@@ -209,4 +211,16 @@ def test_a_single_case(browser: Any, single: str) -> None:
     assert len(selects) == 4
     assert not any(select.is_displayed() for select in selects)  # there is nothing to choose
     assert browser.execute_script("return document.getElementById('profiles')") is None
+    assert complaints(browser) == []
+
+
+@pytest.mark.parametrize(
+    "page", sorted(COMMITTED.glob("*/report/index.html")), ids=lambda page: page.parts[-3]
+)
+def test_committed_pages_have_no_empty_chart(browser: Any, page: Path) -> None:
+    open_page(browser, page.as_uri())
+    for chart in browser.find_elements("css selector", ".chart"):
+        assert chart.find_elements("css selector", "path.curve")
+    for image in browser.find_elements("css selector", "main img"):
+        assert int(image.get_property("naturalWidth")) > 0
     assert complaints(browser) == []

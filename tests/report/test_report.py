@@ -264,9 +264,26 @@ def test_a_rule_for_the_step_size_is_compared_with_the_best_fixed_one() -> None:
     assert best == {("des", 1.0), ("des", "auto"), ("es", 1.0), ("es", "auto")}
     (packed,) = page_data.page_data(results.items)["items"]
     labels = [variant["label"] for variant in packed["variants"]]
-    assert labels == ["ES, α = auto", "ES, α = fixed", "DES, α = auto", "DES, α = fixed"]  # noqa: RUF001
+    assert labels == ["ES, α = auto", "ES", "DES, α = auto", "DES"]  # noqa: RUF001
     (plan,) = figures.planned(results)
     assert len(plan.make().axes[0].get_lines()) == 4
+
+
+def test_labels_name_what_tells_the_variants_of_a_method_apart() -> None:
+    own = [outcome(case(method=m)) for m in ("des-mr", "des-c")]
+    own.append(outcome(case(method="des-c", correction="bits")))
+    (packed,) = page_data.page_data(one_item("mine", own).items)["items"]
+    labels = [variant["label"] for variant in packed["variants"]]
+    assert labels == ["DES-mR", "DES-C, correction = bits", "DES-C, correction = full"]
+
+
+def test_a_page_without_curves_shows_its_figures(tmp_path: Path) -> None:
+    results = read_results(write(tmp_path / "one", {"mine": [outcome(case())]}))
+    found = find(results)
+    for shown, illustrated in (None, False), ({}, True):
+        text = page.render(results, replace(found, shown=shown, illustrated=illustrated), ["svg"])
+        assert ('id="curves"' in text, '<a href="#curves">' in text) == (not illustrated,) * 2
+        assert ('<li><img src="figures/' in text) == illustrated
 
 
 def test_a_report_replaces_the_one_before(tmp_path: Path) -> None:

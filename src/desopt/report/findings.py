@@ -33,6 +33,8 @@ class Findings:
     shown: Mapping[str, Sequence[Series]] | None = None
     #: The series of its performance profiles; None: those that are shown.
     profiled: Mapping[str, Sequence[Series]] | None = None
+    #: Whether the page shows the figures: where they say more than its curves.
+    illustrated: bool = False
     #: The heading of the claims, and the sentence below it.
     heading: str = "Claims"
     intro: str = "Each is decided by a fixed rule from the results alone."

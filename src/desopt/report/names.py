@@ -51,6 +51,7 @@ METRICS = {
     "test_error": "test error",
 }
 GENERATED = "(generated)"
+FIXED = "fixed"  # a case's ``step_rule`` where its step size is a number
 
 
 def method(name: str) -> str:
@@ -89,6 +90,8 @@ def setting(name: str, given: Any) -> str:
         return method(given)
     if name == "step_rule":
         name = "step_size"
+        if given == FIXED:
+            return f"best {SETTINGS[name]}"
     none = "all" if name == "rows" else "none"
     shown = none if given is None else value(given)
     return f"{SETTINGS.get(name, name)} = {shown}"

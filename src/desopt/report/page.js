@@ -269,6 +269,7 @@ function refill(select, options) {
 const distinct = (values) => [...new Set(values)];
 
 function curves() {
+  if (!report.items.length) return;
   const chart = Chart(document.getElementById("chart"));
   const box = document.getElementById("controls");
   const item = choose(box, "Experiment", report.items.map((it, i) => [String(i), it.name]), update);
@@ -316,7 +317,9 @@ function curves() {
     const dashes = report.step_dashes;
     const [low, median, high] = series.y[metric];
     const y = numbers(median);
-    const tag = many || (step.value === "best" && steps.length > 1) ? `, \u03b1 = ${series.step}` : "";
+    const alpha = `\u03b1 = ${series.step}`;
+    const told = variant.label.endsWith(alpha) || !(many || (step.value === "best" && steps.length > 1));
+    const tag = told ? "" : `, ${alpha}`;
     return { ...variant, label: variant.label + tag, key: variant.label + (many ? tag : ""), dash: many ? dashes[steps.indexOf(series.step) % dashes.length] : variant.dash,
       x: report.columns[series.x[cost.value]], y, low: low.map((v, i) => v ?? y[i]), high: high.map((v, i) => v ?? y[i]) };
   }

@@ -45,14 +45,15 @@ def render(
         "verdicts": _verdicts(found.claims),
         "claims": _claims(found),
         "tables": _section("tables", "Tables", map(_table, found.tables)),
-        "figures": _figures(found.figures, formats, results.of_paper),
+        "figures": _figures(found, formats, results.of_paper),
         "provenance": _provenance(results),
         "fallback": _fallback(found.figures, formats),
     }
-    parts["contents"] = _contents(parts, bool(data["profiles"]))
     page = _asset("page.html")
-    if not data["profiles"]:
-        page = re.sub(r'<section id="profiles">.*?</section>\n', "", page, flags=re.DOTALL)
+    for section, there in (("curves", data["items"]), ("profiles", data["profiles"])):
+        if not there:
+            page = re.sub(rf'<section id="{section}".*?</section>\n', "", page, flags=re.DOTALL)
+    parts["contents"] = _contents(page, parts)
     # In one pass, so that the parts themselves are not searched for placeholders.
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], page)
 
@@ -116,10 +117,10 @@ def _verdicts(claims: Sequence[Claim]) -> str:
     return f'<ul class="verdicts" aria-label="{label}">{chips}</ul>'
 
 
-def _contents(parts: dict[str, str], profiles: bool) -> str:
+def _contents(page: str, parts: dict[str, str]) -> str:
     sections = {"curves": "Curves", "claims": "Claims", "profiles": "Profiles"}
     sections |= {"tables": "Tables", "figures": "Figures", "provenance": "Settings and provenance"}
-    there = [n for n in sections if parts.get(n, "x") and (n != "profiles" or profiles)]
+    there = [n for n in sections if parts.get(n) or f'<section id="{n}"' in page]
     return "".join(f'<li><a href="#{name}">{sections[name]}</a></li>' for name in there)
 
 
@@ -173,13 +174,14 @@ def _cell(text: str, bold: bool) -> str:
     return f"<td><b>{shown}</b></td>" if bold else f"<td>{shown}</td>"
 
 
-def _figures(figures: Sequence[PlannedFigure], formats: Sequence[str], of_paper: bool) -> str:
-    if not formats or not figures:
+def _figures(found: Findings, formats: Sequence[str], of_paper: bool) -> str:
+    if not formats or not found.figures:
         return ""
     items = []
-    for plan in figures:
+    for plan in found.figures:
         links = ", ".join(f'<a href="{_link(plan, f)}">{f.upper()}</a>' for f in formats)
-        items.append(f"<li>{_text(plan.caption)} ({links})</li>")
+        image = _image(plan) if found.illustrated and "svg" in formats else ""
+        items.append(f"<li>{image}{_text(plan.caption)} ({links})</li>")
     arranged = "Arranged as in the paper, ready" if of_paper else "Ready"
     intro = f"<p>{arranged} for LaTeX, in the folder of this page.</p>"
     return _section("figures", "Figures", [intro, f'<ul class="files">{"".join(items)}</ul>'])
@@ -188,9 +190,11 @@ def _figures(figures: Sequence[PlannedFigure], formats: Sequence[str], of_paper:
 def _fallback(figures: Sequence[PlannedFigure], formats: Sequence[str]) -> str:
     if "svg" not in formats:
         return ""
-    return "".join(
-        f'<p><img src="{_link(plan, "svg")}" alt="{_text(plan.caption)}"></p>' for plan in figures
-    )
+    return "".join(f"<p>{_image(plan)}</p>" for plan in figures)
+
+
+def _image(plan: PlannedFigure) -> str:
+    return f'<img src="{_link(plan, "svg")}" alt="{_text(plan.caption)}">'
 
 
 def _provenance(results: Results) -> str:

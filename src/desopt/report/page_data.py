@@ -81,7 +81,7 @@ def _item(name: str, series: Sequence[Series], place: dict[str, int]) -> dict[st
     return {
         "name": names.item(name),
         "variants": [
-            _variant(names.label(compared, key), style.setting_look(compared, key, i))
+            _variant(_label(compared, key, variants), style.setting_look(compared, key, i))
             for i, key in enumerate(variants)
         ],
         "members": [
@@ -89,6 +89,18 @@ def _item(name: str, series: Sequence[Series], place: dict[str, int]) -> dict[st
             for s, key in zip(series, keys, strict=True)
         ],
     }
+
+
+def _label(compared: Sequence[str], key: tuple[Any, ...], keys: Sequence[tuple[Any, ...]]) -> str:
+    """The method, and what tells its variants apart; the page adds the step size itself."""
+    its = [other for other in keys if "method" not in compared or other[0] == key[0]]
+    told = [
+        i
+        for i, name in enumerate(compared)
+        if name == "method"
+        or (len({other[i] for other in its}) > 1 and (name, key[i]) != ("step_rule", names.FIXED))
+    ]
+    return names.label([compared[i] for i in told], [key[i] for i in told])
 
 
 def _in_order(compared: Sequence[str], keys: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:

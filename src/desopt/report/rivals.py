@@ -66,7 +66,11 @@ def findings(results: Results) -> Findings:
             *(_losses(found, basis) for basis in BASES),
         ],
         figures=_figures(compared, found),
-        shown={"rivals": results.item("rivals")},
+        shown={
+            partition: [s for s in results.item("rivals") if s.case.partition == partition]
+            for partition in PARTITIONS
+        },
+        illustrated=True,
         heading="Who is ahead, and by how much",
         intro="Each is decided by a fixed rule from the results alone. Progress: 100 % is the "
         "least loss that any method reached on the same problem and data, 0 % that of x0.",

@@ -130,6 +130,7 @@ def findings(results: Results) -> Findings:
         if runs
         else [],
         shown={},
+        illustrated=True,
         profiled={},
         heading='What step_size="auto" should do',
         intro="Targets set before the runs; each is decided by a fixed rule from the results "
