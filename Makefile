@@ -26,7 +26,7 @@ test: $(VENV)/.dev-installed ## run the tests and the examples
 bits: $(VENV)/.dev-installed ## run the tests of exact bits, compiled for another CPU
 	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && echo "compiling for $(CPU)" && \
 	    NUMBA_CPU_NAME=$(CPU) NUMBA_CPU_FEATURES= NUMBA_CACHE_DIR="$$folder" \
-	    $(BIN)/python -m pytest -n auto --dist worksteal tests/contract/test_streams.py tests/test_bits.py
+	    $(BIN)/python -m pytest -m "" -n auto --dist worksteal tests/contract/test_streams.py tests/test_bits.py
 
 cluster: $(VENV)/.cluster-installed ## run the tests on Ray, Flower, Dask and MPI
 	$(BIN)/python -m pytest tests/engines/test_ray.py tests/engines/test_flower.py \
