@@ -8,6 +8,7 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
+from desopt.contract.payload import Cost
 from desopt.contract.space import Box
 from desopt.contract.streams import MAX_ITERATIONS, Purpose, Stream
 from desopt.contract.types import Answer, FloatArray, Local, LocalSearch, Task
@@ -97,6 +98,34 @@ class BaseAlgorithm:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TwoPointAlgorithm(BaseAlgorithm):
+    """A method on central differences, with two values each: K' = K/2 of them."""
+
+    observes: ClassVar[tuple[str, ...]] = ("bounds",)
+
+    radius: float = 1e-6
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.iterations % 2:
+            raise ValueError(
+                f"iterations must be even for {self.name} (K/2 two-point estimates), "
+                f"got {self.iterations}; use {self.iterations + 1}"
+            )
+        if not (math.isfinite(self.radius) and self.radius > 0):
+            raise ValueError(f"radius must be a finite number > 0, got {self.radius!r}")
+
+    @property
+    def estimates(self) -> int:
+        """K'."""
+        return self.iterations // 2
+
+    @property
+    def cost(self) -> Cost:
+        return Cost(2, self.iterations)
+
+
+@dataclass(frozen=True, kw_only=True)
 class ProblemSize:
     """The sizes that defaults may depend on: n, N (None: no rows), M, K and b.
 
@@ -123,17 +152,6 @@ def finite_or(new: FloatArray, old: FloatArray) -> FloatArray:
     """``new``, and ``old`` where that is not finite: merged states stay finite."""
     finite = np.isfinite(new)
     return new if finite.all() else np.where(finite, new, old)
-
-
-def check_two_point(name: str, iterations: int, radius: float) -> None:
-    """For methods on central differences: two values per estimate, so K/2 of them."""
-    if iterations % 2:
-        raise ValueError(
-            f"iterations must be even for {name} (K/2 two-point estimates), "
-            f"got {iterations}; use {iterations + 1}"
-        )
-    if not (math.isfinite(radius) and radius > 0):
-        raise ValueError(f"radius must be a finite number > 0, got {radius!r}")
 
 
 def directions(seed: int, round: int, worker: int) -> Stream:

@@ -28,31 +28,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
-from desopt.contract.payload import Cost, Layout
+from desopt.contract.payload import Layout
 from desopt.contract.streams import SERVER
 from desopt.contract.types import Answer, Batches, FloatArray, Task
 from desopt.kernels.steps import replay_gaussian
-from desopt.methods.base import BaseAlgorithm, PointState, check_two_point, directions, unmoved
+from desopt.methods.base import PointState, TwoPointAlgorithm, directions, unmoved
 from desopt.methods.searches import TwoPoint, affordable
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeComFL(BaseAlgorithm):
+class DeComFL(TwoPointAlgorithm):
     """The mean of scalars measured along the workers' own paths, on shared directions."""
-
-    observes: ClassVar[tuple[str, ...]] = ("bounds",)
 
     name: str = "decomfl"
     perturbations: int = 10
-    radius: float = 1e-6
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_two_point(self.name, self.iterations, self.radius)
         if self.perturbations < 1:
             raise ValueError(f"perturbations must be at least 1, got {self.perturbations!r}")
 
@@ -66,7 +61,7 @@ class DeComFL(BaseAlgorithm):
         )  # fmt: skip
 
     def merge(self, state: PointState, answers: Iterable[Answer]) -> PointState:
-        scalars, count = np.zeros(self.iterations // 2), 0
+        scalars, count = np.zeros(self.estimates), 0
         for answer in answers:
             scalars += self.layout.decode(answer).float32
             count += 1
@@ -78,14 +73,10 @@ class DeComFL(BaseAlgorithm):
 
     @property
     def layout(self) -> Layout:
-        return Layout(float32=self.iterations // 2)
-
-    @property
-    def cost(self) -> Cost:
-        return Cost(2, self.iterations)
+        return Layout(float32=self.estimates)
 
     def step_sizes(self) -> FloatArray:
         """alpha / P for every direction, P the number of those in its local step."""
-        count, size = self.iterations // 2, self.perturbations
+        count, size = self.estimates, self.perturbations
         step = np.arange(count) // size
         return self.step_size / np.minimum(size, count - size * step)

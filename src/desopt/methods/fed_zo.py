@@ -24,124 +24,89 @@ from typing import ClassVar
 import numpy as np
 
 from desopt.contract.errors import check_name
-from desopt.contract.payload import Cost, Layout
+from desopt.contract.payload import Layout
 from desopt.contract.types import Answer, Batches, FloatArray, Task
 from desopt.methods.aggregation import AGGREGATES, combine
-from desopt.methods.base import (
-    BaseAlgorithm,
-    PointState,
-    check_two_point,
-    directions,
-    unmoved,
-)
+from desopt.methods.base import PointState, TwoPointAlgorithm, directions, unmoved
 from desopt.methods.proposals import replay_normals
 from desopt.methods.searches import TwoPoint, affordable
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedZOGD(BaseAlgorithm):
-    """Zeroth-order gradient descent on one minibatch per round."""
+class FedZO(TwoPointAlgorithm):
+    """Common to both: descent by every worker, and the mean of the points that it leads to."""
 
-    observes: ClassVar[tuple[str, ...]] = ("bounds",)
+    batches: ClassVar[Batches]
 
-    name: str = "fed-zo-gd"
-    radius: float = 1e-6
     aggregate: str = "mean"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_two_point(self.name, self.iterations, self.radius)
         check_name("aggregate", self.aggregate, AGGREGATES)
 
     def search(self, task: Task, worker: int) -> TwoPoint:
-        return _descent(self, task, worker, Batches.ROUND)
+        """K' steps v -= alpha_k^t g_k u_k from x_t."""
+        alpha = self.step_sizes(task.round)
+        alpha = alpha[: affordable(alpha.size, task.limit, each=2)]
+        return TwoPoint(
+            task, worker, directions(self.seed, task.round, worker), -alpha, radius=self.radius,
+            layout=self.layout, batches=self.batches, moving=True, box=self.box,
+        )  # fmt: skip
 
     def merge(self, state: PointState, answers: Iterable[Answer]) -> PointState:
-        return _average(self, state, answers)
+        """x_t + (1/M) sum_i (v_i - x_t), or another aggregate of the displacements."""
+        add = partial(self._add, state)
+        total, count = combine(self.aggregate, answers, add, state.x.size)
+        if count == 0:
+            return unmoved(state)
+        with np.errstate(over="ignore", invalid="ignore"):
+            return PointState(state.round + 1, self.kept(state.x + total / count, state.x))
+
+    @np.errstate(over="ignore", invalid="ignore")
+    def _add(self, state: PointState, total: FloatArray, answer: Answer) -> bool:
+        """total += v_i - x_t, where that is finite: slopes may be of any size."""
+        v = answer.point
+        if v is None:
+            v = state.x.copy()
+            g = self.layout.decode(answer).float64
+            stream = directions(self.seed, state.round, answer.worker)
+            replay_normals(v, -(self.step_sizes(state.round) * g), stream, self.box)
+        displacement = v - state.x
+        finite = bool(np.isfinite(displacement).all())
+        if finite:
+            total += displacement
+        return finite
 
     @property
     def layout(self) -> Layout:
-        return Layout(float64=self.iterations // 2)
-
-    @property
-    def cost(self) -> Cost:
-        return Cost(2, self.iterations)
+        return Layout(float64=self.estimates)
 
     def step_sizes(self, t: int) -> FloatArray:
         """alpha_k^t for k = 0..K'-1."""
-        k = np.arange(1.0, self.iterations // 2 + 1.0)
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedZOGD(FedZO):
+    """Zeroth-order gradient descent on one minibatch per round."""
+
+    batches: ClassVar[Batches] = Batches.ROUND
+
+    name: str = "fed-zo-gd"
+
+    def step_sizes(self, t: int) -> FloatArray:
+        k = np.arange(1.0, self.estimates + 1.0)
         return self.step_size / (k * math.sqrt(t + 1.0))
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedZOSGD(BaseAlgorithm):
+class FedZOSGD(FedZO):
     """Zeroth-order SGD: a new minibatch per iteration."""
 
-    observes: ClassVar[tuple[str, ...]] = ("bounds",)
+    batches: ClassVar[Batches] = Batches.ITERATION
 
     name: str = "fed-zo-sgd"
-    radius: float = 1e-6
-    aggregate: str = "mean"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_two_point(self.name, self.iterations, self.radius)
-        check_name("aggregate", self.aggregate, AGGREGATES)
-
-    def search(self, task: Task, worker: int) -> TwoPoint:
-        return _descent(self, task, worker, Batches.ITERATION)
-
-    def merge(self, state: PointState, answers: Iterable[Answer]) -> PointState:
-        return _average(self, state, answers)
-
-    @property
-    def layout(self) -> Layout:
-        return Layout(float64=self.iterations // 2)
-
-    @property
-    def cost(self) -> Cost:
-        return Cost(2, self.iterations)
 
     def step_sizes(self, t: int) -> FloatArray:
-        """alpha_k^t for k = 0..K'-1."""
-        k = np.arange(1.0, self.iterations // 2 + 1.0)
+        k = np.arange(1.0, self.estimates + 1.0)
         return self.step_size / np.sqrt(k * (t + 1.0))
-
-
-_FedZO = FedZOGD | FedZOSGD
-
-
-def _descent(method: _FedZO, task: Task, worker: int, batches: Batches) -> TwoPoint:
-    """K' steps v -= alpha_k^t g_k u_k from x_t."""
-    alpha = method.step_sizes(task.round)
-    alpha = alpha[: affordable(alpha.size, task.limit, each=2)]
-    return TwoPoint(
-        task, worker, directions(method.seed, task.round, worker), -alpha, radius=method.radius,
-        layout=method.layout, batches=batches, moving=True, box=method.box,
-    )  # fmt: skip
-
-
-def _average(method: _FedZO, state: PointState, answers: Iterable[Answer]) -> PointState:
-    """x_t + (1/M) sum_i (v_i - x_t), or another aggregate of the displacements."""
-    add = partial(_add, method, state)
-    total, count = combine(method.aggregate, answers, add, state.x.size)
-    if count == 0:
-        return unmoved(state)
-    with np.errstate(over="ignore", invalid="ignore"):
-        return PointState(state.round + 1, method.kept(state.x + total / count, state.x))
-
-
-@np.errstate(over="ignore", invalid="ignore")
-def _add(method: _FedZO, state: PointState, total: FloatArray, answer: Answer) -> bool:
-    """total += v_i - x_t, where that is finite: slopes may be of any size."""
-    v = answer.point
-    if v is None:
-        v = state.x.copy()
-        g = method.layout.decode(answer).float64
-        stream = directions(method.seed, state.round, answer.worker)
-        replay_normals(v, -(method.step_sizes(state.round) * g), stream, method.box)
-    displacement = v - state.x
-    finite = bool(np.isfinite(displacement).all())
-    if finite:
-        total += displacement
-    return finite

@@ -29,36 +29,31 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
-from desopt.contract.payload import Cost, Layout
+from desopt.contract.payload import Layout
 from desopt.contract.streams import SERVER, Purpose, Stream, integers
 from desopt.contract.types import Answer, Batches, IndexArray, Task
 from desopt.kernels.steps import replay_gaussian
-from desopt.methods.base import BaseAlgorithm, PointState, check_two_point, directions, unmoved
+from desopt.methods.base import PointState, TwoPointAlgorithm, directions, unmoved
 from desopt.methods.searches import TwoPoint, affordable
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedKSeed(BaseAlgorithm):
+class FedKSeed(TwoPointAlgorithm):
     """Local zeroth-order descent within the span of C directions."""
-
-    observes: ClassVar[tuple[str, ...]] = ("bounds",)
 
     name: str = "fedkseed"
     candidates: int = 4096
-    radius: float = 1e-6
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_two_point(self.name, self.iterations, self.radius)
         if not 1 <= self.candidates <= 2**16:
             raise ValueError(f"candidates must be 1 to {2**16}, got {self.candidates!r}")
 
     def search(self, task: Task, worker: int) -> TwoPoint:
-        count = affordable(self.iterations // 2, task.limit, each=2)
+        count = affordable(self.estimates, task.limit, each=2)
         return TwoPoint(
             task, worker, self._candidate(), np.full(count, -self.step_size), radius=self.radius,
             layout=self.layout, batches=Batches.ITERATION, moving=True,
@@ -79,11 +74,7 @@ class FedKSeed(BaseAlgorithm):
 
     @property
     def layout(self) -> Layout:
-        return Layout(float32=self.iterations // 2)
-
-    @property
-    def cost(self) -> Cost:
-        return Cost(2, self.iterations)
+        return Layout(float32=self.estimates)
 
     def _candidate(self) -> Stream:
         """The stream of z_0; those of the others have the iterations 1, 2, ... Of no round."""
@@ -92,4 +83,4 @@ class FedKSeed(BaseAlgorithm):
     def _drawn(self, round: int, worker: int) -> IndexArray:
         """j_i(k): the candidates of a worker's steps."""
         stream = Stream(self.seed, round, worker, 0, Purpose.CANDIDATE)
-        return integers(stream, self.iterations // 2, self.candidates)
+        return integers(stream, self.estimates, self.candidates)

@@ -27,33 +27,25 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
-from desopt.contract.payload import Cost, Layout
+from desopt.contract.payload import Layout
 from desopt.contract.streams import SERVER
 from desopt.contract.types import Answer, Batches, FloatArray, Task
 from desopt.kernels.steps import replay_gaussian
-from desopt.methods.base import BaseAlgorithm, PointState, check_two_point, directions
+from desopt.methods.base import PointState, TwoPointAlgorithm, directions
 from desopt.methods.searches import TwoPoint, affordable
 
 
 @dataclass(frozen=True, kw_only=True)
-class FeedSign(BaseAlgorithm):
+class FeedSign(TwoPointAlgorithm):
     """Majority votes on the sign of the slope along shared directions."""
 
-    observes: ClassVar[tuple[str, ...]] = ("bounds",)
-
     name: str = "feedsign"
-    radius: float = 1e-6
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_two_point(self.name, self.iterations, self.radius)
 
     def search(self, task: Task, worker: int) -> TwoPoint:
-        still = np.zeros(affordable(self.iterations // 2, task.limit, each=2))
+        still = np.zeros(affordable(self.estimates, task.limit, each=2))
         return TwoPoint(
             task, worker, directions(self.seed, task.round, SERVER), still, radius=self.radius,
             layout=self.layout, batches=Batches.ITERATION, moving=False, encode=self._votes,
@@ -61,7 +53,7 @@ class FeedSign(BaseAlgorithm):
         )  # fmt: skip
 
     def merge(self, state: PointState, answers: Iterable[Answer]) -> PointState:
-        count = self.iterations // 2
+        count = self.estimates
         rising = np.zeros(count, np.int64)
         for answer in answers:
             votes = self.layout.decode(answer).bits.astype(np.int64)
@@ -77,7 +69,3 @@ class FeedSign(BaseAlgorithm):
     @property
     def layout(self) -> Layout:
         return Layout(bits=self.iterations)
-
-    @property
-    def cost(self) -> Cost:
-        return Cost(2, self.iterations)

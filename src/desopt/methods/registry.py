@@ -18,7 +18,7 @@ from desopt.contract.errors import check_name
 from desopt.contract.space import Box
 from desopt.contract.types import Algorithm
 from desopt.methods import cma_es, des_c, es_csa
-from desopt.methods.base import ProblemSize
+from desopt.methods.base import ProblemSize, TwoPointAlgorithm
 from desopt.methods.cma_es import CMAES
 from desopt.methods.decomfl import DeComFL
 from desopt.methods.des import DES
@@ -65,8 +65,6 @@ class Method:
     answer: str
     #: Function values per worker and round.
     values: str
-    #: Whether function values come in pairs, as two-point estimates: K must be even.
-    pairs: bool = False
     #: Whether the paper's experiments compare it (section 5.1).
     compared: bool = False
     #: Settings derived from the size of the problem, unless the user gives them.
@@ -76,6 +74,11 @@ class Method:
     def single_worker(self) -> bool:
         """Whether one worker has all the data."""
         return bool(getattr(self.algorithm, "single_worker", False))
+
+    @property
+    def pairs(self) -> bool:
+        """Whether function values come in pairs, as two-point estimates: K must be even."""
+        return issubclass(self.algorithm, TwoPointAlgorithm)
 
     @property
     def adapts(self) -> bool:
@@ -171,7 +174,6 @@ METHODS: dict[str, Method] = {
         answer="K/2 numbers",
         values="K",
         compared=True,
-        pairs=True,
     ),
     "fed-zo-sgd": Method(
         algorithm=FedZOSGD,
@@ -180,7 +182,6 @@ METHODS: dict[str, Method] = {
         answer="K/2 numbers",
         values="K",
         compared=True,
-        pairs=True,
     ),
     "zo-signsgd": Method(
         algorithm=ZOSignSGD,
@@ -189,7 +190,6 @@ METHODS: dict[str, Method] = {
         answer="K/2 numbers",
         values="K",
         compared=True,
-        pairs=True,
     ),
     "es-csa": Method(
         algorithm=ESCSA,
@@ -206,7 +206,6 @@ METHODS: dict[str, Method] = {
         look=Look("#882255", "-.", "v"),
         answer="K bits",
         values="K",
-        pairs=True,
     ),
     "zo-nsgd": Method(
         algorithm=ZONSGD,
@@ -214,7 +213,6 @@ METHODS: dict[str, Method] = {
         look=Look("#332288", "-", "D"),
         answer="K/2 float32",
         values="K",
-        pairs=True,
     ),
     "decomfl": Method(
         algorithm=DeComFL,
@@ -222,7 +220,6 @@ METHODS: dict[str, Method] = {
         look=Look("#44AA99", "--", "X"),
         answer="K/2 float32",
         values="K",
-        pairs=True,
     ),
     "fedkseed": Method(
         algorithm=FedKSeed,
@@ -230,7 +227,6 @@ METHODS: dict[str, Method] = {
         look=Look("#999933", ":", "^"),
         answer="K/2 float32",
         values="K",
-        pairs=True,
     ),
     "cma-es": Method(
         algorithm=CMAES,

@@ -61,12 +61,12 @@ import numpy as np
 
 from desopt.contract import streams
 from desopt.contract.errors import check_name
-from desopt.contract.payload import Cost, Layout
+from desopt.contract.payload import Layout
 from desopt.contract.streams import SERVER
 from desopt.contract.types import Answer, Batches, FloatArray, Task
 from desopt.kernels.steps import inner_product, replay_gaussian, sum_of_squares
 from desopt.methods.aggregation import AGGREGATES, combine
-from desopt.methods.base import BaseAlgorithm, check_two_point, directions, unmoved
+from desopt.methods.base import TwoPointAlgorithm, directions, unmoved
 from desopt.methods.searches import Probe, TwoPoint, affordable
 
 #: Limits of the rule's alpha.
@@ -86,22 +86,19 @@ class NSGDState:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ZONSGD(BaseAlgorithm):
+class ZONSGD(TwoPointAlgorithm):
     """Normalised descent along the mean of the workers' slopes."""
 
     state_type: ClassVar[type[NSGDState]] = NSGDState
-    observes: ClassVar[tuple[str, ...]] = ("bounds",)
     adapts: ClassVar[bool] = True
 
     name: str = "zo-nsgd"
     step_size: float | Literal["auto"] = 1.0  # type: ignore[assignment]
     momentum: float = 0.5
-    radius: float = 1e-6
     aggregate: str = "mean"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_two_point(self.name, self.iterations, self.radius)
         if not 0.0 <= self.momentum < 1.0:
             raise ValueError(f"momentum must be in [0, 1), got {self.momentum!r}")
         check_name("aggregate", self.aggregate, AGGREGATES)
@@ -120,7 +117,7 @@ class ZONSGD(BaseAlgorithm):
 
     def search(self, task: Task, worker: int) -> TwoPoint:
         stream, probes = directions(self.seed, task.round, SERVER), self._probes(task)
-        count = self.iterations // 2
+        count = self.estimates
         still = np.zeros(affordable(count, task.limit, each=2))
         return TwoPoint(
             task, worker, stream, still, radius=self.radius, layout=self.layout,
@@ -129,7 +126,7 @@ class ZONSGD(BaseAlgorithm):
         )  # fmt: skip
 
     def merge(self, state: NSGDState, answers: Iterable[Answer]) -> NSGDState:
-        slopes, count = combine(self.aggregate, answers, self._add, self.iterations // 2)
+        slopes, count = combine(self.aggregate, answers, self._add, self.estimates)
         if count == 0:
             return unmoved(state)
         slopes /= count
@@ -161,11 +158,11 @@ class ZONSGD(BaseAlgorithm):
             return [Probe(u, s * up, s * (1 - up), 0) for s in self._lengths() for up in (1, 0)]
         norm = math.sqrt(sum_of_squares(task.memory))
         along = task.memory * (math.sqrt(n) / norm if norm > 0.0 else 0.0)
-        return [Probe(along, self.radius, self.radius, self.iterations // 2 - 1)]
+        return [Probe(along, self.radius, self.radius, self.estimates - 1)]
 
     def _lengths(self) -> list[float]:
         """s of the first secants, as many as fit beside a slope."""
-        count = min(10, (self.iterations // 2 - 1) // 2)
+        count = min(10, (self.estimates - 1) // 2)
         return [math.ldexp(1.0, 30 * (2 * i + 1) // (2 * count) - 15) for i in range(count)]
 
     def _rule(self, state: NSGDState, g: FloatArray, probed: FloatArray) -> float:
@@ -189,8 +186,4 @@ class ZONSGD(BaseAlgorithm):
 
     @property
     def layout(self) -> Layout:
-        return Layout(float32=self.iterations // 2)
-
-    @property
-    def cost(self) -> Cost:
-        return Cost(2, self.iterations)
+        return Layout(float32=self.estimates)

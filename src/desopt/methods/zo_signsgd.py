@@ -14,37 +14,24 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
-from desopt.contract.payload import Cost, Layout
+from desopt.contract.payload import Layout
 from desopt.contract.types import Answer, Batches, FloatArray, Task
 from desopt.kernels.steps import replay_gaussian
-from desopt.methods.base import (
-    BaseAlgorithm,
-    PointState,
-    check_two_point,
-    directions,
-)
+from desopt.methods.base import PointState, TwoPointAlgorithm, directions
 from desopt.methods.searches import TwoPoint, affordable
 
 
 @dataclass(frozen=True, kw_only=True)
-class ZOSignSGD(BaseAlgorithm):
+class ZOSignSGD(TwoPointAlgorithm):
     """Zeroth-order signSGD with majority vote."""
 
-    observes: ClassVar[tuple[str, ...]] = ("bounds",)
-
     name: str = "zo-signsgd"
-    radius: float = 1e-6
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_two_point(self.name, self.iterations, self.radius)
 
     def search(self, task: Task, worker: int) -> TwoPoint:
-        ones = np.ones(affordable(self.iterations // 2, task.limit, each=2))
+        ones = np.ones(affordable(self.estimates, task.limit, each=2))
         return TwoPoint(
             task, worker, directions(self.seed, task.round, worker), ones, radius=self.radius,
             layout=self.layout, batches=Batches.ITERATION, moving=False, box=self.box,
@@ -67,11 +54,7 @@ class ZOSignSGD(BaseAlgorithm):
 
     @property
     def layout(self) -> Layout:
-        return Layout(float64=self.iterations // 2)
-
-    @property
-    def cost(self) -> Cost:
-        return Cost(2, self.iterations)
+        return Layout(float64=self.estimates)
 
 
 def _vote(total: FloatArray) -> FloatArray:
