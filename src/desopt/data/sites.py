@@ -1,8 +1,8 @@
 """Data sets that several sites have collected, a file each: UCI's four hospitals.
 
-Nothing but sums leaves a site. Columns are standardised by the mean and the deviation of all known
-values, which follow from every site's count, sum and sum of squares; a missing value becomes 0,
-that mean.
+Columns are standardised by the mean and the deviation of all known values; a missing value becomes
+0, that mean. Both are computed from every site's count, sum and sum of squares, all that sites
+would have to tell if their rows were not here.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _standardised(values: FloatArray, sites: IndexArray) -> FloatArray:
     for column in range(values.shape[1]):
         parts = [values[sites == site, column] for site in np.unique(sites)]
         known = [part[~np.isnan(part)].tolist() for part in parts]
-        # What the sites tell: exact sums, so that their order does not matter.
+        # fsum rounds once: the order of a site's rows does not matter.
         count = sum(map(len, known))
         mean = math.fsum(map(math.fsum, known)) / count
         square = math.fsum(math.fsum(v * v for v in part) for part in known) / count

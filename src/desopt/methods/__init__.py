@@ -1,4 +1,4 @@
-"""The methods: Algorithm 1, DES with its samplers, and the four it is compared with."""
+"""The methods, a module each; ``registry.METHODS`` has all of them by name."""
 
 from __future__ import annotations
 

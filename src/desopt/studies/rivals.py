@@ -172,9 +172,9 @@ def _smoke() -> dict[str, list[Case]]:
     tuning = [_case(i, data, method, step, TUNING) for i in here for method in methods
               for step in (0.3, 1.0)]  # fmt: skip
     rivals = [_case(i, data, method, 1.0, run) for i in here for method in methods
-              for run in RUNS[:2]]  # fmt: skip
+              for run in RUNS]  # fmt: skip
     rivals += [_case(i, data, method, "auto", run) for i in here for method in AUTO
-               for run in RUNS[:2]]  # fmt: skip
+               for run in RUNS]  # fmt: skip
     return {"tuning": tuning, "rivals": rivals}
 
 

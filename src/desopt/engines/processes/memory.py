@@ -59,7 +59,7 @@ class Shared(NamedTuple):
 
 def shared_bytes(job: Job) -> int:
     """The size of the file for ``Shared``."""
-    return 8 * (sum(_sizes(job)))
+    return 8 * sum(_sizes(job))
 
 
 def shared_arrays(fd: int, job: Job) -> Shared:
