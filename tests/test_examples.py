@@ -52,6 +52,15 @@ def test_python_of_expensive_functions_runs(tmp_path: Path) -> None:
     assert (tmp_path / "run.png").exists()
 
 
+def test_python_of_uses_runs(tmp_path: Path) -> None:
+    """All blocks of the page, one after the other; they assert what the text says."""
+    text = (ROOT / "docs" / "uses.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
+    script = tmp_path / "page.py"
+    script.write_text("\n\n".join(blocks), encoding="utf-8")
+    assert len(run(script, tmp_path).splitlines()) >= len(blocks)
+
+
 def test_resume_example_finds_the_same_bits(tmp_path: Path) -> None:
     output = run(ROOT / "examples" / "resume.py", tmp_path)
     assert "same bits as the uninterrupted run: True" in output
@@ -59,7 +68,7 @@ def test_resume_example_finds_the_same_bits(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "page", ["README.md", "docs/README.md", "docs/guide.md", "docs/expensive.md"]
+    "page", ["README.md", "docs/README.md", "docs/guide.md", "docs/expensive.md", "docs/uses.md"]
 )
 def test_files_named_in_pages_exist(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")

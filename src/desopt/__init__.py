@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from desopt.methods import METHODS, samplers
     from desopt.objectives import LOSSES
     from desopt.objectives.command import Command
+    from desopt.objectives.survival import Cox
     from desopt.plugins import register
     from desopt.run.history import History, Interrupted, Row
     from desopt.run.minimize import minimize
@@ -39,6 +40,7 @@ _HOME = {
     "LOSSES": "desopt.objectives",
     "METHODS": "desopt.methods",
     "Command": "desopt.objectives.command",
+    "Cox": "desopt.objectives.survival",
     "EngineError": "desopt.contract.errors",
     "Failed": "desopt.contract.errors",
     "History": "desopt.run.history",
@@ -87,6 +89,7 @@ __all__ = [
     "LOSSES",
     "METHODS",
     "Command",
+    "Cox",
     "EngineError",
     "Failed",
     "History",

@@ -82,6 +82,13 @@ def test_objectives(objective: str, data: str) -> None:
     testing.check_objective(made, DATA[data], np.linspace(-0.5, 0.5, 6))
 
 
+def test_cox() -> None:
+    time = np.ceil(5.0 * RANDOM.exponential(size=60))
+    testing.check_objective(
+        desopt.Cox(ridge=0.01, lasso=0.02), (X, time, Y > 0), np.linspace(-0.5, 0.5, 6)
+    )
+
+
 def test_a_function_without_data() -> None:
     testing.check_objective(PythonObjective(lambda x: float(x @ x)), None, np.ones(4))
 

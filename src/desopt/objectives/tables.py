@@ -1,11 +1,11 @@
-"""Labelled rows as the kernels of linear models need them: X in float64, labels -1 and +1."""
+"""Rows as the kernels of linear models need them: X in float64, labels -1 and +1."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from scipy import sparse
@@ -17,7 +17,27 @@ from desopt.data.shards import as_writeable
 from desopt.kernels.layouts import Csr, Dense
 
 
-class LabelledTable(Arrays):
+class Table(Arrays):
+    """Checked arrays, the first of which is X as finite float64, C-ordered or CSR."""
+
+    @cached_property
+    def layout(self) -> Dense | Csr:
+        """X as the kernels take it. There are no other layouts than these."""
+        X = self[0]
+        if sparse.issparse(X):
+            return Csr(*map(as_writeable, (X.indptr, X.indices, X.data)))
+        return Dense(as_writeable(X))
+
+    def fits(self, where: str, *points: FloatArray) -> Self:
+        """The table, if the points have a number for each of its columns."""
+        n = self[0].shape[1]
+        for point in points:
+            if point.shape != (n,):
+                refuse_width(where, n, point.size)
+        return self
+
+
+class LabelledTable(Table):
     """X as finite float64 and y as -1 and +1: nothing else ever gets to the kernels.
 
     It is made of checked ``Arrays`` only; ``done`` holds what other shards share with this one.
@@ -30,31 +50,10 @@ class LabelledTable(Arrays):
             raise TypeError(f"a table is made of checked Arrays, got {type(arrays).__name__}")
         X, y = arrays
         if id(X) not in done:
-            done[id(X)] = _as_float_matrix(X)
-            if not all_finite(done[id(X)]):  # only now: float64 holds less than longdouble
-                raise ValueError(
-                    f"{where}: X contains infinity, or numbers too large for float64; remove or "
-                    "replace these entries first"
-                )
+            done[id(X)] = as_float_matrix(X, where)
         if id(y) not in done:
             done[id(y)] = np.where(y == negative, -1.0, 1.0)
         return tuple.__new__(cls, (done[id(X)], done[id(y)]))
-
-    @cached_property
-    def layout(self) -> Dense | Csr:
-        """X as the kernels take it. There are no other layouts than these."""
-        X = self[0]
-        if sparse.issparse(X):
-            return Csr(*map(as_writeable, (X.indptr, X.indices, X.data)))
-        return Dense(as_writeable(X))
-
-    def fits(self, where: str, *points: FloatArray) -> LabelledTable:
-        """The table, if the points have a number for each of its columns."""
-        n = self[0].shape[1]
-        for point in points:
-            if point.shape != (n,):
-                refuse_width(where, n, point.size)
-        return self
 
 
 def table_of(arrays: tuple[Any, ...]) -> LabelledTable:
@@ -72,10 +71,7 @@ def check_arrays(arrays: tuple[Any, ...], where: str, loss: str) -> None:
             f"{where}: data for {loss!r} must be (X, y): a matrix and a vector of labels; "
             f"got {len(arrays)} array(s) of shape {', '.join(map(str, shapes))}"
         )
-    if arrays[0].dtype.kind not in "fiub":
-        raise TypeError(f"{where}: X must hold real numbers, got dtype {arrays[0].dtype}")
-    if arrays[0].shape[1] == 0:
-        raise ValueError(f"{where}: X must have at least one column, got shape {shapes[0]}")
+    check_matrix(arrays[0], where)
     if arrays[1].dtype.kind not in "fiub":
         raise TypeError(
             f"{where}: labels must be numbers, got dtype {arrays[1].dtype}; "
@@ -85,12 +81,27 @@ def check_arrays(arrays: tuple[Any, ...], where: str, loss: str) -> None:
         raise ValueError(f"{where}: labels must be finite; map them to -1 and +1 first")
 
 
-def _as_float_matrix(X: Any) -> Any:
-    """C-ordered or CSR float64; not copied if it is that already."""
+def check_matrix(X: Any, where: str) -> None:
+    """Refuse an X that is not numbers in columns."""
+    if X.dtype.kind not in "fiub":
+        raise TypeError(f"{where}: X must hold real numbers, got dtype {X.dtype}")
+    if X.shape[1] == 0:
+        raise ValueError(f"{where}: X must have at least one column, got shape {X.shape}")
+
+
+def as_float_matrix(X: Any, where: str) -> Any:
+    """X as finite float64, C-ordered or CSR; not copied if it is that already."""
     with np.errstate(over="ignore"):  # a number too large becomes infinite, and is refused
         if sparse.issparse(X):
-            return X.astype(np.float64, copy=False)
-        return np.require(X, np.float64, ["C", "A"])
+            matrix = X.astype(np.float64, copy=False)
+        else:
+            matrix = np.require(X, np.float64, ["C", "A"])
+    if not all_finite(matrix):  # only now: float64 holds less than longdouble
+        raise ValueError(
+            f"{where}: X contains infinity, or numbers too large for float64; remove or "
+            "replace these entries first"
+        )
+    return matrix
 
 
 def check_columns(shards: Mapping[int, Rows]) -> None:

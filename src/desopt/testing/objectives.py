@@ -33,7 +33,8 @@ _RADIUS = 1e-3
 def check_objective(objective: Objective, data: Any, x: ArrayLike) -> None:
     """Raise an AssertionError where an objective breaks its contract.
 
-    ``data`` is as for ``minimize`` (None: no data), ``x`` a point at which values are finite.
+    ``data`` is as for ``minimize`` (None: no data), ``x`` a point at which values are finite. An
+    objective whose values are no means over rows, such as a ratio, says ``additive = False``.
     """
     claim = Claims(f"objective {type(objective).__name__}")
     claim.has(objective, "compiled", "settings", "prepare", "dimension", "bind")
@@ -41,7 +42,7 @@ def check_objective(objective: Objective, data: Any, x: ArrayLike) -> None:
     at = read_only(np.asarray(x, np.float64))
     shard = _prepared(claim, objective, data, at)
     _check_values(claim, objective, shard, at)
-    if isinstance(shard, Rows):
+    if isinstance(shard, Rows) and getattr(objective, "additive", True):
         _check_means(claim, objective, shard, at)
     for name, method in _methods().items():
         for size in (1, 7):
