@@ -15,7 +15,7 @@ PACKAGE = Path(desopt.__file__).parent
 LAYERS = (
     "_version", "system", "kernels", "contract", "methods", "data", "objectives", "plugins",
     "theory", "protocol", "engines", "testing", "run", "federate", "studies", "report", "bench",
-    "cli",
+    "cli", "__main__",
 )  # fmt: skip
 LEVEL = {name: level for level, name in enumerate(LAYERS)}
 
