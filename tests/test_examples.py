@@ -1,4 +1,4 @@
-"""Every example runs, and so does the Python that a newcomer pastes from the README."""
+"""Every example runs, and so does the Python that a newcomer pastes; links lead somewhere."""
 
 import re
 import subprocess
@@ -9,6 +9,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def run(script: Path, folder: Path) -> str:
@@ -31,22 +32,35 @@ def test_example_runs(script: Path, tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir()), "an example must leave nothing behind"
 
 
-def test_first_python_block_of_the_readme_runs(tmp_path: Path) -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    block = re.search(r"^```python\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
-    assert block is not None
+def python_of(page: str, heading: str = "") -> list[str]:
+    """The Python of a page, from a heading on."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    section = text[text.index(heading) :]
+    blocks: list[str] = re.findall(
+        r"^```python\n(.*?)^```", section, flags=re.DOTALL | re.MULTILINE
+    )
+    return blocks
+
+
+@pytest.mark.parametrize(
+    ("page", "heading"),
+    [
+        ("README.md", "## Try it"),
+        ("docs/guide.md", "### The step size"),
+        ("docs/heterogeneity.md", "# Workers whose data differ"),
+    ],
+)
+def test_first_python_block_of_a_section_runs(page: str, heading: str, tmp_path: Path) -> None:
     script = tmp_path / "pasted.py"
-    script.write_text(block.group(1), encoding="utf-8")
-    assert re.search(r"\d", run(script, tmp_path))
+    script.write_text(python_of(page, heading)[0], encoding="utf-8")
+    run(script, tmp_path)
 
 
 def test_python_of_expensive_functions_runs(tmp_path: Path) -> None:
     """All blocks of the page, one after the other."""
     pytest.importorskip("matplotlib")
-    text = (ROOT / "docs" / "expensive.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"^```python\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
     script = tmp_path / "page.py"
-    script.write_text("\n\n".join(blocks), encoding="utf-8")
+    script.write_text("\n\n".join(python_of("docs/expensive.md")), encoding="utf-8")
     output = run(script, tmp_path)
     assert "no value within 0.5 s" in output
     assert (tmp_path / "run.png").exists()
@@ -67,12 +81,8 @@ def test_resume_example_finds_the_same_bits(tmp_path: Path) -> None:
     assert "round 15 replayed exactly: True" in output
 
 
-@pytest.mark.parametrize(
-    "page", ["README.md", "docs/README.md", "docs/guide.md", "docs/expensive.md", "docs/uses.md"]
-)
-def test_files_named_in_pages_exist(page: str) -> None:
-    text = (ROOT / page).read_text(encoding="utf-8")
-    links = [link for link in re.findall(r"\]\(([^)#]+)", text) if "://" not in link]
-    assert links
-    missing = [link for link in links if not ((ROOT / page).parent / link).exists()]
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_files_named_in_pages_exist(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#]+)", page.read_text(encoding="utf-8"))
+    missing = [link for link in links if "://" not in link and not (page.parent / link).exists()]
     assert not missing
