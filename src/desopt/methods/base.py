@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from desopt.contract.payload import Cost
+from desopt.contract.payload import Cost, Layout
 from desopt.contract.space import Box
 from desopt.contract.streams import MAX_ITERATIONS, Purpose, Stream
-from desopt.contract.types import Answer, FloatArray, Local, LocalSearch, Task
+from desopt.contract.types import Answer, FloatArray, IndexArray, Local, LocalSearch, Task
 from desopt.methods.samplers import Sampler
+from desopt.methods.searches import ranking
 
 #: Fields that ``settings()`` has only where they are given.
 UNLESS_GIVEN = ("box", "constrained")
@@ -123,6 +125,33 @@ class TwoPointAlgorithm(BaseAlgorithm):
     @property
     def cost(self) -> Cost:
         return Cost(2, self.iterations)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PopulationAlgorithm(BaseAlgorithm):
+    """A method that ranks lambda members by the sums of their values over all workers."""
+
+    observes: ClassVar[tuple[str, ...]] = ("bounds", "constraints")
+
+    population: int
+
+    def ranked(self, answers: Iterable[Answer]) -> IndexArray:
+        """The members that have a value, best first; none without answers."""
+        sums, count = np.zeros(self.layout.float64), 0
+        for answer in answers:
+            count += 1
+            with np.errstate(over="ignore", invalid="ignore"):
+                sums += self.layout.decode(answer).float64
+        return ranking(sums, self.population) if count else np.empty(0, np.int64)
+
+    @property
+    def layout(self) -> Layout:
+        return Layout(float64=(1 + self.constrained) * self.population, missing=True)
+
+    @property
+    def cost(self) -> Cost:
+        # with fewer there is nothing to select
+        return Cost(self.population // 2 + 1, self.population, whole=True)
 
 
 @dataclass(frozen=True, kw_only=True)

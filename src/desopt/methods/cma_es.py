@@ -35,15 +35,14 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from desopt.contract.payload import Cost, Layout
 from desopt.contract.streams import SERVER, normals
 from desopt.contract.types import Answer, FloatArray, IndexArray, Task
 from desopt.kernels import factor as kernels
 from desopt.kernels.portable import exp, log
 from desopt.kernels.steps import sum_of_squares
 from desopt.methods import es_csa
-from desopt.methods.base import BaseAlgorithm, ProblemSize, directions, unmoved
-from desopt.methods.searches import Population, affordable, ranking
+from desopt.methods.base import PopulationAlgorithm, ProblemSize, directions, unmoved
+from desopt.methods.searches import Population, affordable
 
 #: The most variables for which correlations can be learnt: A takes 64 MB.
 MOST_CORRELATED = 4096
@@ -75,14 +74,12 @@ class Rates(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CMAES(BaseAlgorithm):
+class CMAES(PopulationAlgorithm):
     """Evolution strategy with covariance matrix adaptation."""
 
     state_type: ClassVar[type[CMAState]] = CMAState
-    observes: ClassVar[tuple[str, ...]] = ("bounds", "constraints")
 
     name: str = "cma-es"
-    population: int
     correlations: int = 256
 
     def __post_init__(self) -> None:
@@ -118,24 +115,10 @@ class CMAES(BaseAlgorithm):
         )  # fmt: skip
 
     def merge(self, state: CMAState, answers: Iterable[Answer]) -> CMAState:
-        sums, count = np.zeros(self.layout.float64), 0
-        for answer in answers:
-            count += 1
-            with np.errstate(over="ignore", invalid="ignore"):
-                sums += self.layout.decode(answer).float64
-        best = ranking(sums, self.population)
-        if count == 0 or best.size == 0:
+        best = self.ranked(answers)
+        if best.size == 0:
             return unmoved(state)
         return _Generation(self, state, best).next()
-
-    @property
-    def layout(self) -> Layout:
-        return Layout(float64=(1 + self.constrained) * self.population, missing=True)
-
-    @property
-    def cost(self) -> Cost:
-        # with fewer there is nothing to select
-        return Cost(self.population // 2 + 1, self.population, whole=True)
 
     # --- constants of a run --------------------------------------------------------------------
 

@@ -31,13 +31,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from desopt.contract.payload import Cost, Layout
 from desopt.contract.streams import SERVER
 from desopt.contract.types import Answer, FloatArray, Task
 from desopt.kernels.portable import exp, log
 from desopt.kernels.steps import sum_of_squares, weighted_normals
-from desopt.methods.base import BaseAlgorithm, ProblemSize, directions, unmoved
-from desopt.methods.searches import Population, affordable, ranking
+from desopt.methods.base import PopulationAlgorithm, ProblemSize, directions, unmoved
+from desopt.methods.searches import Population, affordable
 
 
 @dataclass(frozen=True)
@@ -51,14 +50,12 @@ class CSAState:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ESCSA(BaseAlgorithm):
+class ESCSA(PopulationAlgorithm):
     """Evolution strategy with cumulative step-size adaptation."""
 
     state_type: ClassVar[type[CSAState]] = CSAState
-    observes: ClassVar[tuple[str, ...]] = ("bounds", "constraints")
 
     name: str = "es-csa"
-    population: int
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -82,15 +79,8 @@ class ESCSA(BaseAlgorithm):
 
     def merge(self, state: CSAState, answers: Iterable[Answer]) -> CSAState:
         n = state.x.size
-        sums, count = np.zeros(self.layout.float64), 0
-        for answer in answers:
-            count += 1
-            with np.errstate(over="ignore", invalid="ignore"):
-                sums += self.layout.decode(answer).float64
-        if count == 0:
-            return unmoved(state)
         weights = self.weights()
-        best = ranking(sums, self.population)[: weights.size]
+        best = self.ranked(answers)[: weights.size]
         if best.size == 0:
             return unmoved(state)
         z = np.empty(n)  # z_w = sum_i w_i z_(i); a member without a value is no step
@@ -106,15 +96,6 @@ class ESCSA(BaseAlgorithm):
         with np.errstate(over="ignore"):
             x = self.kept(state.x + state.sigma * z, state.x)
         return CSAState(state.round + 1, x, sigma if sigma < math.inf else state.sigma, path)
-
-    @property
-    def layout(self) -> Layout:
-        return Layout(float64=(1 + self.constrained) * self.population, missing=True)
-
-    @property
-    def cost(self) -> Cost:
-        # with fewer there is nothing to select
-        return Cost(self.population // 2 + 1, self.population, whole=True)
 
     def weights(self) -> FloatArray:
         """Positive and decreasing, summing to 1, for the mu best."""
