@@ -122,7 +122,7 @@ def _refuse(**given: object) -> None:
     for name, value in given.items():
         if value:
             raise typer.BadParameter(
-                "does not apply to this study; use a TOML file and set it there",
+                "does not apply to this study; a study of your own sets it in its TOML file",
                 param_hint=f"--{name}",
             )
 

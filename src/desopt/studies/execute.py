@@ -156,7 +156,10 @@ class Alone:
 
     def data(self, case: Case) -> Any:
         if case.partition != "iid":
-            raise ValueError(f"partition {case.partition!r} needs a data set, {case.problem} none")
+            raise ValueError(
+                f"partition {case.partition!r} deals the rows of a data set: {case.problem} has "
+                "none, so leave it out"
+            )
         return getattr(self._problem, "draw", None)
 
     few = data
