@@ -23,8 +23,8 @@ mu_i                     0.15 ||delta_i|| / (alpha_0^t sqrt K) (K / (n + K))^2
 ========  =============  ==========================================================
 
 All other symbols are those of ``des``. In the first round nothing is known: the workers only
-measure. There is no rule for ``step_size="auto"``: accept bits of corrected comparisons say less of
-how far f falls, since errors of the estimates are linear as well.
+measure. ``step_size="auto"`` has a rule of its own (``methods.last_step``), which takes four values
+and two float32 per worker and round more.
 
 A worker's answer with ``correction="full"`` is K accept bits, K residuals of 4 bits (0, or
 +-scale 2^-j, j <= 6) and the float32 scale: e_k = change_k / alpha_k - what the estimates predict.
@@ -43,16 +43,18 @@ from typing import Any, ClassVar
 import numpy as np
 
 from desopt.contract.errors import check_name
-from desopt.contract.payload import Layout
-from desopt.contract.types import Answer, BoolArray, FloatArray, LocalSearch, Task
+from desopt.contract.payload import Cost, Layout
+from desopt.contract.types import Answer, Batches, BoolArray, FloatArray, LocalSearch, Task
 from desopt.kernels import correction as kernels
-from desopt.kernels.steps import momentum_step
+from desopt.kernels.steps import inner_product, momentum_step, sum_of_squares
+from desopt.methods import last_step
 from desopt.methods.aggregation import combine
-from desopt.methods.base import ProblemSize, unmoved
+from desopt.methods.base import ProblemSize, directions, unmoved
 from desopt.methods.des import DES, DESState
 from desopt.methods.proposals import Proposals
 from desopt.methods.samplers import Key
-from desopt.methods.searches import Tilt, Tilted, affordable
+from desopt.methods.searches import Probe, Probed, Tilt, Tilted, TwoPoint, affordable
+from desopt.methods.step_size import AUTO, decreasing
 
 #: What answers hold besides accept bits.
 CORRECTIONS = ("full", "bits")
@@ -77,12 +79,29 @@ class DESCState(DESState):
     spread: FloatArray
     answered: FloatArray
 
+    @property
+    def stage(self) -> float:
+        """0: nothing is known; 1: slopes are."""
+        return float(self.answered.any())
+
+
+@dataclass(frozen=True)
+class AdaptedDESCState(DESCState):
+    """With log2 of alpha_0, and whether it is found: 0 or 1."""
+
+    level: float
+    found: float
+
+    @property
+    def stage(self) -> float:
+        """That of ``methods.last_step``."""
+        return super().stage + self.found
+
 
 @dataclass(frozen=True, kw_only=True)
 class DESC(DES):
     """DES with corrected comparisons, with any sampler."""
 
-    adapts: ClassVar[bool] = False
     observes: ClassVar[tuple[str, ...]] = ("bounds",)
 
     name: str = "des-c"
@@ -96,50 +115,92 @@ class DESC(DES):
         object.__setattr__(self, "shares", tuple(self.shares))
         if not self.shares or min(self.shares) < 1:
             raise ValueError(f"shares must be a number of rows >= 1 per worker, got {self.shares}")
+        if self.step_size == AUTO and self._secants < 3:
+            least = -(-3 * last_step.BITS // self._bits_per_step)
+            raise ValueError(
+                f"iterations must be at least {least} for step_size='auto' and "
+                f"correction={self.correction!r}, got {self.iterations}"
+            )
 
     def settings(self) -> dict[str, Any]:
         return super().settings() | {"shares": list(self.shares)}
 
     @property
     def state_type(self) -> type[DESCState]:  # type: ignore[override]
-        return DESCState
+        return AdaptedDESCState if self.step_size == AUTO else DESCState
 
     def init(self, x0: FloatArray) -> DESCState:
         workers, n = len(self.shares), x0.size
         memory = np.zeros((2 + workers) * n)
-        return DESCState(0, x0, np.zeros(n), memory, np.zeros(workers), np.zeros(workers))
+        more = (0.0, 0.0) if self.step_size == AUTO else ()
+        return self.state_type(
+            0, x0, np.zeros(n), memory, np.zeros(workers), np.zeros(workers), *more
+        )
 
     def plan(self, state: DESCState) -> Task:  # type: ignore[override]
-        known = float(state.answered.any())
-        return Task(state.round, state.x, (*state.spread.tolist(), known), memory=state.memory)
+        scalars, memory = (*state.spread.tolist(), state.stage), state.memory
+        if isinstance(state, AdaptedDESCState):  # workers measure along the last step as well
+            scalars, memory = (*scalars, state.level), np.concatenate([memory, state.m])
+        return Task(state.round, state.x, scalars, memory=memory)
 
     # --- a worker's side -------------------------------------------------------------------------
 
     def search(self, task: Task, worker: int) -> LocalSearch:
-        n, K, known = task.x.size, self.iterations, task.scalars[-1]
         assert task.memory is not None
-        g, h, delta = _estimates(task.memory, n, self._checked(worker))
-        alpha = self.step_sizes(task.round)[: affordable(K, task.limit, first=1)]
+        self._checked(worker)
+        stage = task.scalars[len(self.shares)]
+        if self.step_size != AUTO or stage == 0.0:
+            return self._tilted(task, worker)
+        n = task.x.size
+        if stage == 1.0:
+            g = task.memory[:n]
+            length = math.sqrt(sum_of_squares(g))
+            u = g * (-1.0 / length if length > 0.0 else 0.0)
+            ends = last_step.distances(self._secants, self.iterations)
+            return self._along([(u, end, 0.0) for end in ends.tolist()], task, worker)
+        m = task.memory[-n:]
+        probes = self._along([(m, 0.0, 1.0), (m, 1.0, 0.0)], task, worker)
+        return Probed(probes, lambda slopes: self._tilted(task, worker, slopes))
+
+    def _tilted(self, task: Task, worker: int, measured: FloatArray | None = None) -> Tilted:
+        n, K, stage = task.x.size, self.iterations, task.scalars[len(self.shares)]
+        assert task.memory is not None
+        g, h, delta = _estimates(task.memory, n, worker)
+        steps = affordable(K, task.limit, first=1 if measured is None else 5)
+        alpha = self._sizes(task.round, task.scalars)[:steps]
         proposals = self.sampler.proposals(alpha, Key(self.seed, task.round, worker), n)
         mu = 0.0
         if self.correction == "full":
             share = K / (n + K)
             mu = _PROX * share * share * task.scalars[worker] / (alpha[0] * math.sqrt(K))
-        tilt = Tilt(g, delta, self._gain(n), mu, stays=not known)
+        tilt = Tilt(g, delta, self._gain(n), mu, stays=not stage)
         return Tilted(
             task, worker, proposals, tilt, layout=self.layout, dense=self.sampler.dense,
-            encode=partial(self._encode, proposals, alpha, tilt, h), box=self.box,
+            encode=partial(self._encode, proposals, alpha, tilt, h, measured), box=self.box,
+        )  # fmt: skip
+
+    def _along(
+        self, lines: list[tuple[FloatArray, float, float]], task: Task, worker: int
+    ) -> TwoPoint:
+        """Slopes of f_i between two points on each of the lines, in the round's minibatch."""
+        count = affordable(len(lines), task.limit, each=2)
+        return TwoPoint(
+            task, worker, directions(self.seed, task.round, worker), np.zeros(count), radius=1.0,
+            layout=self.layout, batches=Batches.ROUND, moving=False,
+            probes=[Probe(*line, 0) for line in lines[:count]], box=self.box,
+            encode=lambda slopes: self.layout.encode(last_step.to_bits(slopes)),
         )  # fmt: skip
 
     def _encode(
         self, proposals: Proposals, alpha: FloatArray, tilt: Tilt, h: FloatArray,
-        accepted: BoolArray, changes: FloatArray,
+        measured: FloatArray | None, accepted: BoolArray, changes: FloatArray,
     ) -> bytes:  # fmt: skip
         with np.errstate(over="ignore", invalid="ignore"):
             slopes = (changes - self._expected(proposals, alpha, tilt, h)) / alpha
         slopes = np.where(np.isfinite(slopes), slopes, 0.0)
+        more = () if measured is None else np.clip(measured, -_LARGEST, _LARGEST)
         if self.correction == "bits":
-            return self.layout.encode(accepted, [kernels.mean_size(slopes, _LARGEST)])
+            return self.layout.encode(accepted, [kernels.mean_size(slopes, _LARGEST), *more])
         scale = np.float32(min(np.abs(slopes).max(), _LARGEST))
         codes = np.zeros(self.iterations, np.uint8)
         kernels.to_nibbles(slopes, float(scale), codes)
@@ -147,7 +208,7 @@ class DESC(DES):
         bits = np.zeros(self.layout.bits, np.bool_)
         bits[: accepted.size] = accepted
         bits[self.iterations :] = nibbles.ravel()
-        return self.layout.encode(bits, [scale])
+        return self.layout.encode(bits, [scale, *more])
 
     def _expected(
         self, proposals: Proposals, alpha: FloatArray, tilt: Tilt, h: FloatArray
@@ -168,11 +229,14 @@ class DESC(DES):
         self, state: DESCState, answers: Iterable[Answer]
     ) -> DESCState:
         x, n, t = state.x, state.x.size, state.round
+        if isinstance(state, AdaptedDESCState) and state.stage == 1.0:
+            return self._found(state, answers)
         learning = _Learning(self, state)
-        if not state.answered.any():
+        if not state.stage:
             return self._measured(state, learning, answers)
-        answers = learning.of(answers)
-        proposals = self.sampler.proposals(self.step_sizes(t), Key(self.seed, t, 0), n)
+        followed = _Following(self, state)
+        answers = followed.of(learning.of(answers))
+        proposals = self.sampler.proposals(learning.alpha, Key(self.seed, t, 0), n)
         if self.aggregate == "mean" and proposals.at_once:
             answers = self._rebuilt(x, proposals, answers)
         add = partial(self._add, x, proposals)
@@ -190,7 +254,10 @@ class DESC(DES):
             new_x, d = np.where(finite, new_x, x), np.where(finite, d, 0.0)
         if self.box is not None:
             self.box.project(new_x)
-        return DESCState(t + 1, new_x, d, memory, spread, learning.answered)
+        return replace(
+            state, round=t + 1, x=new_x, m=d, memory=memory, spread=spread,
+            answered=learning.answered, **followed.outcome(),
+        )  # fmt: skip
 
     def _measured(
         self, state: DESCState, learning: _Learning, answers: Iterable[Answer]
@@ -199,14 +266,49 @@ class DESC(DES):
         if not sum(1 for _ in learning.of(answers)):
             return unmoved(state)
         memory, spread = learning.outcome()
+        if self.step_size == AUTO:  # so short steps have no even part
+            memory[state.x.size : 2 * state.x.size] = 0.0
         return replace(
             state, round=state.round + 1, memory=memory, spread=spread, answered=learning.answered
         )
 
+    def _found(self, state: AdaptedDESCState, answers: Iterable[Answer]) -> DESCState:
+        """After the round along -g: the first step size, and x stays."""
+        total, rows = np.zeros(self._secants), 0
+        for answer in answers:
+            share = self.shares[self._checked(answer.worker)]
+            bits = self.layout.decode(answer).bits[: self._secants * last_step.BITS]
+            total, rows = total + share * last_step.from_bits(bits), rows + share
+        if not rows:
+            return unmoved(state)
+        level = last_step.first_level(total / rows, self.iterations, self._gain(state.x.size))
+        return replace(state, round=state.round + 1, level=level, found=1.0)
+
     @property
     def layout(self) -> Layout:
-        per_step = 1 + (_NIBBLE if self.correction == "full" else 0)
-        return Layout(bits=per_step * self.iterations, float32=1)
+        numbers = 3 if self.step_size == AUTO else 1
+        return Layout(bits=self._bits_per_step * self.iterations, float32=numbers)
+
+    @property
+    def cost(self) -> Cost:
+        return Cost(6, self.iterations + 5) if self.step_size == AUTO else super().cost
+
+    @property
+    def _bits_per_step(self) -> int:
+        return 1 + (_NIBBLE if self.correction == "full" else 0)
+
+    @property
+    def _secants(self) -> int:
+        return min(last_step.SECANTS, self.layout.bits // last_step.BITS)
+
+    def _sizes(self, t: int, scalars: tuple[float, ...]) -> FloatArray:
+        """alpha_k of all k, from the scalars of a task."""
+        if self.step_size != AUTO:
+            return self.step_sizes(t)
+        stage, level = scalars[len(self.shares) :]
+        if stage:
+            return decreasing(self.iterations, level)
+        return np.full(self.iterations, math.ldexp(1.0, int(last_step.TINY)))
 
     def _gain(self, n: int) -> float:
         return n / (n + self.iterations)
@@ -229,7 +331,7 @@ class _Learning:
         self._new = kernels.copied(self._old.reshape(-1, self._n), self._of_delta)
         self._spread = state.spread
         self.answered = state.answered.copy()
-        self._alpha = method.step_sizes(state.round)
+        self.alpha = method._sizes(state.round, method.plan(state).scalars)
         self._rate = _RATE * min(1.0, self._n / method.iterations)
 
     def of(self, answers: Iterable[Answer]) -> Iterator[Answer]:
@@ -259,12 +361,15 @@ class _Learning:
         g, h, _ = _estimates(self._old, self._n, 0)
         of_g, of_h, of_delta = np.empty(self._n), np.empty(self._n), self._of_delta
         kernels.weights(g, _LEAST_WEIGHT, 1.0, of_g)
-        kernels.weights(h, _LEAST_WEIGHT, 1.0 / self._alpha[0], of_h)
+        unknown = 1.0
+        if self._method.step_size == AUTO:  # h is 0 after the first round: in the units of g
+            unknown = kernels.total(of_g) / self._n
+        kernels.weights(h, _LEAST_WEIGHT, unknown / self.alpha[0], of_h)
         kernels.weights(of_delta, _LEAST_WEIGHT, 1.0, of_delta)
         return of_g, of_h, of_delta
 
     def _learn(self, answer: Answer, table: FloatArray) -> None:
-        method, n, alpha = self._method, self._n, self._alpha
+        method, n, alpha = self._method, self._n, self.alpha
         worker, slopes = method._checked(answer.worker), self._slopes(answer)
         key = Key(method.seed, self._round, worker)
         gain = None if method.correction == "full" else method._gain(n)
@@ -289,6 +394,41 @@ class _Learning:
         slopes = np.empty(K)
         kernels.from_nibbles(codes, scale, slopes)
         return slopes
+
+
+class _Following:
+    """What the answers of a round say of the last step, where the step size is "auto"."""
+
+    def __init__(self, method: DESC, state: DESCState) -> None:
+        self._method, self._state = method, state
+        self._back = self._forth = 0.0
+        self._rows = self._accepted = self._steps = 0
+
+    def of(self, answers: Iterable[Answer]) -> Iterator[Answer]:
+        """The same answers, counted as they pass."""
+        if not isinstance(self._state, AdaptedDESCState):
+            yield from answers
+            return
+        method, state, K = self._method, self._state, self._method.iterations
+        for answer in answers:
+            content = method.layout.decode(answer)
+            _, _, delta = _estimates(state.memory, state.x.size, answer.worker)
+            # what the worker's slope has more than that of f says nothing of f
+            more, share = inner_product(delta, state.m), method.shares[answer.worker]
+            self._back += share * (float(content.float32[1]) - more)
+            self._forth += share * (float(content.float32[2]) - more)
+            self._rows += share
+            self._accepted += int(np.count_nonzero(content.bits[:K]))
+            self._steps += K
+            yield answer
+
+    def outcome(self) -> dict[str, float]:
+        """The fields of the next state."""
+        if not isinstance(self._state, AdaptedDESCState):
+            return {}
+        back, forth = self._back / self._rows, self._forth / self._rows
+        rate, gain = self._accepted / self._steps, self._method._gain(self._state.x.size)
+        return {"level": last_step.next_level(self._state.level, back, forth, rate, gain)}
 
 
 def _estimates(memory: FloatArray, n: int, worker: int) -> tuple[FloatArray, ...]:

@@ -22,7 +22,7 @@ from desopt.kernels.layouts import Csr, Dense
 from desopt.kernels.mixture import UNSEARCHED, search_mixture
 from desopt.kernels.steps import add_scaled
 from desopt.methods.proposals import GaussianProposals, MixtureProposals
-from desopt.methods.searches import OnePlusOne, Population, Tilted, TwoParts, TwoPoint
+from desopt.methods.searches import OnePlusOne, Population, Probed, Tilted, TwoParts, TwoPoint
 from desopt.objectives.local import drive
 from desopt.objectives.losses import LOSSES
 from desopt.objectives.tables import (
@@ -149,7 +149,7 @@ class LinearFunction:
 
     # --- searches in compiled code: True, or False where they must be driven by values -------
 
-    def _in_two_parts(self, search: TwoParts) -> bool:
+    def _in_two_parts(self, search: TwoParts | Probed) -> bool:
         while (part := search.part) is not None:
             self.run(part)
             search.proceed()
@@ -272,6 +272,7 @@ class LinearFunction:
 _COMPILED: dict[type[Any], Callable[[LinearFunction, Any], bool]] = {
     OnePlusOne: LinearFunction._one_plus_one,
     TwoParts: LinearFunction._in_two_parts,
+    Probed: LinearFunction._in_two_parts,
     Tilted: LinearFunction._one_plus_one,
     TwoPoint: LinearFunction._two_point,
     Population: LinearFunction._population,

@@ -5,7 +5,8 @@ search          points                          answer                methods
 ==============  ==============================  ====================  ==========================
 OnePlusOne      x, then v + alpha_k u_k         K accept bits         es, des, des-mg, des-mr
 TwoParts        those of two OnePlusOne         K accept bits         a round of step_size="auto"
-Tilted          the same                        bits and changes      des-c
+Tilted          those of OnePlusOne             bits and changes      des-c
+Probed          a TwoPoint's, then a Tilted's   those of Tilted       des-c, step_size="auto"
 TwoPoint        v + mu u_k and v - mu u_k       K' slopes g_k         fed-zo-*, zo-signsgd,
                                                                       zo-nsgd, feedsign,
                                                                       decomfl, fedkseed
@@ -26,13 +27,14 @@ from __future__ import annotations
 from desopt.methods.searches.base import Search, affordable
 from desopt.methods.searches.one_plus_one import OnePlusOne, TwoParts
 from desopt.methods.searches.population import Population, ranking
-from desopt.methods.searches.tilted import Tilt, Tilted
+from desopt.methods.searches.tilted import Probed, Tilt, Tilted
 from desopt.methods.searches.two_point import Probe, TwoPoint
 
 __all__ = [
     "OnePlusOne",
     "Population",
     "Probe",
+    "Probed",
     "Search",
     "Tilt",
     "Tilted",

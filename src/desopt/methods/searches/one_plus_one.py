@@ -5,8 +5,10 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from math import inf, isfinite
+from typing import Any
 
 import numpy as np
 
@@ -181,21 +183,22 @@ class OnePlusOne(Search):
         self._v = trial
 
 
-class TwoParts:
-    """A (1+1) search whose second part is decided by the accept bits of the first one.
+class InTurn:
+    """A search in two parts, the second one made when the first is done, or none.
 
-    ``then`` makes the second part of these bits, or none. ``part`` is the one that is not done:
-    compiled code may run each, and calls ``proceed`` after it.
+    ``part`` is the one that is not done: compiled code may run each, and calls ``proceed`` after
+    it.
     """
 
-    def __init__(self, first: OnePlusOne, then: Callable[[BoolArray], OnePlusOne | None]) -> None:
+    def __init__(self, first: Any) -> None:
         self.round, self.x, self.batches = first.round, first.x, first.batches
-        self.part: OnePlusOne | None = first
-        self._parts, self._then = [first], then
+        self.part: Any = first
+        self._parts = [first]
 
     @property
     def iterations(self) -> Sequence[int]:
-        return self._parts[-1].iterations
+        found: Sequence[int] = self._parts[-1].iterations
+        return found
 
     @property
     def index(self) -> int:
@@ -229,17 +232,40 @@ class TwoParts:
 
     def proceed(self) -> None:
         """The part is done: go on with the other one, if there is one."""
-        assert self.part is not None
-        accepted, first = self.part.accepted, self.part is self._parts[0]
-        self.part = self._then(accepted) if first else None
+        first = self.part is self._parts[0]
+        self.part = self._second() if first else None
         if self.part is not None:
             self._parts.append(self.part)
 
+    def _second(self) -> Any:
+        raise NotImplementedError
+
     def answer(self, rows: int = 1) -> Answer:
         if self.part is not None:
-            return self.part.answer(rows)  # it says what is missing
+            self.part.answer(rows)  # it says what is missing
+        values, nans = self.evaluations, self.nans
+        return replace(self._joined(), evaluations=values, samples=values * rows, nans=nans)
+
+    def _joined(self) -> Answer:
+        """The answer of both parts, apart from its counts."""
+        raise NotImplementedError
+
+
+class TwoParts(InTurn):
+    """A (1+1) search whose second part is decided by the accept bits of the first one.
+
+    ``then`` makes the second part of these bits, or none.
+    """
+
+    def __init__(self, first: OnePlusOne, then: Callable[[BoolArray], OnePlusOne | None]) -> None:
+        super().__init__(first)
+        self._then = then
+
+    def _second(self) -> OnePlusOne | None:
+        return self._then(self._parts[0].accepted)
+
+    def _joined(self) -> Answer:
         first, *rest = self._parts
         payload = first._layout.encode(np.concatenate([part.accepted for part in self._parts]))
         point = rest[0].answer().point if rest else None  # else not all that was accepted is kept
-        counts = self.evaluations, self.evaluations * rows, self.nans
-        return Answer(first.worker, payload, *counts, point)
+        return Answer(first.worker, payload, point=point)

@@ -16,7 +16,8 @@ from desopt.kernels.correction import tilt_of
 from desopt.kernels.steps import undo_step
 from desopt.methods.proposals import Proposals
 from desopt.methods.searches.base import Buffer
-from desopt.methods.searches.one_plus_one import LARGEST, OnePlusOne
+from desopt.methods.searches.one_plus_one import LARGEST, InTurn, OnePlusOne
+from desopt.methods.searches.two_point import TwoPoint
 
 
 class Tilt(NamedTuple):
@@ -93,3 +94,21 @@ class Tilted(OnePlusOne):
                 return used
         self._spare += [trial for trial in asked if trial is not self._v]
         return len(values)
+
+
+class Probed(InTurn):
+    """Slopes along given lines, then the search that ``then`` makes of them.
+
+    The answer is that of the second part, which has the slopes.
+    """
+
+    def __init__(self, probes: TwoPoint, then: Callable[[FloatArray], Tilted]) -> None:
+        super().__init__(probes)
+        self._then = then
+
+    def _second(self) -> Tilted:
+        return self._then(self._parts[0].slopes)
+
+    def _joined(self) -> Answer:
+        answer: Answer = self._parts[1].answer()
+        return answer

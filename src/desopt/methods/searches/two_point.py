@@ -50,7 +50,7 @@ class TwoPoint(Search):
         self.probes = dict(enumerate(probes, scale.size - len(probes)))
         self._encode = encode or self._as_numbers
         self.point = self.x.copy() if moving else np.zeros_like(self.x)  # v
-        self._slopes = np.zeros(scale.size)
+        self.slopes = np.zeros(scale.size)
         self._told: list[float] = []
         self._directions: dict[int, FloatArray] = {}
 
@@ -77,7 +77,7 @@ class TwoPoint(Search):
 
     def finish(self, slopes: FloatArray, nans: int) -> None:
         """The outcome of all estimates; ``point`` is v already."""
-        self._asked, self._slopes = [], slopes
+        self._asked, self.slopes = [], slopes
         self.nans, self.evaluations = nans, 2 * slopes.size
         self._told = [0.0] * self.evaluations
 
@@ -88,7 +88,7 @@ class TwoPoint(Search):
                 "more"
             )
         point = self.point if self.scale.any() else None
-        return self._answer(self._encode(self._slopes), rows, point)
+        return self._answer(self._encode(self.slopes), rows, point)
 
     def _propose(self, p: int) -> list[Buffer]:
         first = len(self._told)
@@ -133,13 +133,13 @@ class TwoPoint(Search):
     def _estimate(self, k: int, above: float, below: float) -> None:
         probe = self.probes.get(k)
         g = (above - below) / (2.0 * self.radius if probe is None else probe.above + probe.below)
-        self._slopes[k] = g if isfinite(g) else 0.0
+        self.slopes[k] = g if isfinite(g) else 0.0
         if probe is not None:
             return
         if (k + 1) % self.group and k + 1 < self.scale.size:
             return
         for j in range(k - k % self.group, k + 1):  # the group is complete
-            u, c = self._directions.pop(j), self.scale[j] * self._slopes[j]
+            u, c = self._directions.pop(j), self.scale[j] * self.slopes[j]
             if c != 0.0:  # as in a replay, which does not draw u for nothing
                 add_scaled(self.point, c, u)
         if self.moving and self.box is not None:
