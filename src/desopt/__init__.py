@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from desopt.methods import METHODS, samplers
     from desopt.objectives import LOSSES
     from desopt.objectives.command import Command
+    from desopt.objectives.sensors import SensorSelection
     from desopt.objectives.survival import Cox
     from desopt.plugins import register
     from desopt.run.history import History, Interrupted, Row
@@ -51,6 +52,7 @@ _HOME = {
     "Optimizer": "desopt.run.optimizer",
     "Result": "desopt.run.result",
     "Row": "desopt.run.history",
+    "SensorSelection": "desopt.objectives.sensors",
     "TheoryWarning": "desopt.contract.errors",
     "minimize": "desopt.run.minimize",
     "register": "desopt.plugins",
@@ -100,6 +102,7 @@ __all__ = [
     "Optimizer",
     "Result",
     "Row",
+    "SensorSelection",
     "TheoryWarning",
     "__version__",
     "data",

@@ -12,6 +12,7 @@ from desopt import testing
 from desopt.methods.aggregation import AGGREGATES
 from desopt.methods.samplers import SAMPLERS, CustomSampler, MixtureGaussian, MixtureRademacher
 from desopt.objectives import LOSSES, LinearModel, PythonObjective
+from desopt.objectives.control import CartPole
 
 RANDOM = np.random.default_rng(5)
 X = RANDOM.standard_normal((60, 6))
@@ -87,6 +88,18 @@ def test_cox() -> None:
     testing.check_objective(
         desopt.Cox(ridge=0.01, lasso=0.02), (X, time, Y > 0), np.linspace(-0.5, 0.5, 6)
     )
+
+
+@pytest.mark.parametrize("relaxed", [True, False])
+def test_sensors(relaxed: bool) -> None:
+    scenarios = RANDOM.standard_normal((60, 6, 2))
+    objective = desopt.SensorSelection(3, relaxed=relaxed, prior=0.1)
+    testing.check_objective(objective, scenarios, np.linspace(-0.5, 0.5, 6))
+
+
+def test_a_cart_pole() -> None:
+    pole = CartPole(limit=50)
+    testing.check_objective(pole, pole.episodes, np.linspace(-0.5, 0.5, 4))
 
 
 def test_a_function_without_data() -> None:

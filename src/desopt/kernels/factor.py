@@ -51,6 +51,27 @@ def inverse_trace(factor, n):
 
 
 @exact
+def cholesky(matrix, n):
+    """The factor of a symmetric matrix, its lower half packed likewise, in its place.
+
+    False if it is not positive definite.
+    """
+    row = 0
+    for i in range(n):
+        column = 0
+        for j in range(i):
+            rest = matrix[row + j] - dot(matrix, row, matrix[column:], j)
+            matrix[row + j] = rest / matrix[column + j]
+            column += j + 1
+        pivot = matrix[row + i] - dot(matrix, row, matrix[row:], i)
+        if not (pivot > _LEAST * matrix[row + i] and pivot < np.inf):
+            return False
+        matrix[row + i] = np.sqrt(pivot)
+        row += i + 1
+    return True
+
+
+@exact
 def _combine(factor, keep, vectors, weighted, out):
     """out = keep C + sum_k w_k v_k v_k^T; row i of the arrays has the i-th element of each v_k."""
     n, count = vectors.shape

@@ -1,0 +1,96 @@
+"""A control policy on a cart-pole: a simulator whose value is a count, so without a gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from desopt.contract.types import FloatArray, LocalSearch
+from desopt.data import Batch, Shard
+from desopt.data.checks import refuse_width
+from desopt.kernels.cart_pole import mean_lost, steps_balanced
+from desopt.objectives.linear import as_plain
+from desopt.objectives.local import drive
+
+
+@dataclass(frozen=True)
+class CartPole:
+    """The mean share of ``limit`` steps that a policy x loses: 0 where the pole never falls.
+
+    ``hidden=0``: a linear policy of 4 numbers; else a layer of hidden units, 6 numbers each. Data
+    are states at which episodes start (place, speed, angle, its speed); ``episodes`` is a sampler
+    of them, between -``spread`` and ``spread`` each.
+    """
+
+    hidden: int = 0
+    limit: int = 500
+    spread: float = 0.05
+    compiled = True
+    in_box = True
+
+    def __post_init__(self) -> None:
+        for name, least in (("hidden", 0), ("limit", 1)):
+            given = getattr(self, name)
+            if not isinstance(given, int) or given < least:
+                raise ValueError(f"{name} must be a whole number >= {least}, got {given!r}")
+        if not 0.0 < self.spread <= 0.2:
+            raise ValueError(
+                f"spread must be in (0, 0.2], got {self.spread!r}: poles fall at 0.209"
+            )
+
+    def settings(self) -> dict[str, Any]:
+        return {"name": "cart-pole", "hidden": self.hidden, "limit": self.limit}
+
+    def episodes(self, rng: np.random.Generator, b: int) -> FloatArray:
+        """States at which b episodes start: ``data`` for ``minimize``."""
+        return self.spread * (2.0 * rng.random((b, 4)) - 1.0)
+
+    def balanced(self, x: FloatArray, start: FloatArray) -> int:
+        """Steps until the pole falls, or ``limit``."""
+        return int(
+            steps_balanced(self._policy(x), self.hidden, np.asarray(start, float), self.limit)
+        )
+
+    def prepare(self, shards: Sequence[Shard], *, some: bool = False) -> Sequence[Shard]:
+        return shards
+
+    def dimension(self, shards: Sequence[Shard]) -> int | None:
+        return 6 * self.hidden or 4
+
+    def bind(self, batch: Batch, x: FloatArray) -> Episodes:
+        return Episodes(self, batch)
+
+    def value(self, x: FloatArray, starts: Any) -> float:
+        states = np.array(starts, np.float64, ndmin=2, order="C")
+        if states.ndim != 2 or states.shape[1] != 4:
+            raise ValueError(
+                f"episodes start at states of 4 numbers (place, speed, angle, its speed), got data "
+                f"of shape {np.shape(starts)}; the method episodes draws them"
+            )
+        return float(mean_lost(self._policy(x), self.hidden, states, self.limit))
+
+    def _policy(self, x: FloatArray) -> FloatArray:
+        if x.size != (6 * self.hidden or 4):
+            refuse_width("the policy", 6 * self.hidden or 4, x.size)
+        return as_plain(x)
+
+
+class Episodes:
+    """The policy's loss in one batch of episodes, or in fresh ones for each iteration."""
+
+    def __init__(self, task: CartPole, batch: Batch) -> None:
+        self.rows = batch.rows
+        self._task, self._batch = task, batch
+        self._iteration: int | None = None  # of the episodes in _starts
+
+    def value(self, x: FloatArray, iteration: int = 0) -> float:
+        if iteration != self._iteration:
+            (self._starts,) = self._batch.at(iteration).arguments()
+            self._iteration = iteration
+        return self._task.value(x, self._starts)
+
+    def run(self, search: LocalSearch) -> None:
+        drive(search, self.value)
