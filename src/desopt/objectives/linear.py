@@ -14,7 +14,7 @@ import numpy as np
 
 from desopt.contract import streams
 from desopt.contract.types import Batches, FloatArray, IndexArray, LocalSearch
-from desopt.data import Batch, Loaders, NoData, Partitioned, Rows, Shard, as_rows, distinct
+from desopt.data import Batch, Loaders, NoData, Partitioned, Rows, Shard, as_rows
 from desopt.data.shards import as_writeable
 from desopt.kernels import linear, two_point
 from desopt.kernels.gaussian import search_gaussian, values_around
@@ -28,7 +28,7 @@ from desopt.objectives.losses import LOSSES
 from desopt.objectives.tables import (
     LabelledTable,
     check_arrays,
-    check_columns,
+    column_count,
     negative_label,
     table_of,
 )
@@ -52,11 +52,7 @@ class LinearModel:
         return {"name": self.loss, "penalty": self.penalty}
 
     def dimension(self, shards: Sequence[Shard]) -> int | None:
-        if isinstance(shards, Partitioned):
-            return int(shards.arrays[0].shape[1])
-        having = {i: s for i, s in enumerate(distinct(shards)) if isinstance(s, Rows)}
-        check_columns(having)
-        return next((int(shard.arrays[0].shape[1]) for shard in having.values()), None)
+        return column_count(shards)
 
     def prepare(self, shards: Sequence[Shard], *, some: bool = False) -> Sequence[Shard]:
         """Shards with arrays for the kernels, converted once and shared."""

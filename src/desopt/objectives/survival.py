@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike
 from desopt.contract.errors import check_name
 from desopt.contract.space import Box
 from desopt.contract.types import Batches, FloatArray, IndexArray, LocalSearch
-from desopt.data import Batch, Loaders, NoData, Partitioned, Rows, Shard, as_rows, distinct
+from desopt.data import Batch, Loaders, NoData, Partitioned, Rows, Shard, as_rows
 from desopt.kernels.cox import RiskSets, cox_value, search_cox
 from desopt.kernels.layouts import Dense
 from desopt.kernels.mixture import UNSEARCHED
@@ -30,7 +30,7 @@ from desopt.methods.proposals import MixtureProposals
 from desopt.methods.searches import OnePlusOne, TwoParts
 from desopt.objectives.linear import as_plain
 from desopt.objectives.local import drive
-from desopt.objectives.tables import Table, as_float_matrix, check_columns, check_matrix
+from desopt.objectives.tables import Table, as_float_matrix, check_matrix, column_count
 
 Ties = Literal["efron", "breslow"]
 
@@ -89,11 +89,7 @@ class Cox:
         return {"name": "cox", "ridge": self.ridge, "lasso": self.lasso, "ties": self.ties}
 
     def dimension(self, shards: Sequence[Shard]) -> int | None:
-        if isinstance(shards, Partitioned):
-            return int(shards.arrays[0].shape[1])
-        having = {i: s for i, s in enumerate(distinct(shards)) if isinstance(s, Rows)}
-        check_columns(having)
-        return next((int(shard.arrays[0].shape[1]) for shard in having.values()), None)
+        return column_count(shards)
 
     def prepare(self, shards: Sequence[Shard], *, some: bool = False) -> Sequence[Shard]:
         if isinstance(shards, Loaders):

@@ -11,7 +11,7 @@ import numpy as np
 from scipy import sparse
 
 from desopt.contract.types import FloatArray
-from desopt.data import Arrays, Rows, all_finite
+from desopt.data import Arrays, Partitioned, Rows, Shard, all_finite, distinct
 from desopt.data.checks import refuse_width
 from desopt.data.shards import as_writeable
 from desopt.kernels.layouts import Csr, Dense
@@ -104,7 +104,16 @@ def as_float_matrix(X: Any, where: str) -> Any:
     return matrix
 
 
-def check_columns(shards: Mapping[int, Rows]) -> None:
+def column_count(shards: Sequence[Shard]) -> int | None:
+    """n, the same for all workers; None where nobody has arrays on this side."""
+    if isinstance(shards, Partitioned):
+        return int(shards.arrays[0].shape[1])
+    having = {i: s for i, s in enumerate(distinct(shards)) if isinstance(s, Rows)}
+    _check_columns(having)
+    return next((int(shard.arrays[0].shape[1]) for shard in having.values()), None)
+
+
+def _check_columns(shards: Mapping[int, Rows]) -> None:
     """Refuse a worker with other columns than the rest, by number or by name."""
     widths = {worker: int(shard.arrays[0].shape[1]) for worker, shard in shards.items()}
     names = {worker: shard.columns for worker, shard in shards.items() if shard.columns}
