@@ -3,11 +3,12 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 OUT    ?= desopt-demo
+TORCH  ?= torch==2.13.0
 CPU    ?= $(if $(filter x86_64,$(shell uname -m)),x86-64-v2,generic)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test bits cluster lint bench clean
+.PHONY: help demo test bits cluster torch lint bench clean
 
 help: ## show this list
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -15,6 +16,7 @@ help: ## show this list
 	@echo "  PYTHON=python3.12  the interpreter to use       (now: $(PYTHON))"
 	@echo "  VENV=folder        the virtual environment      (now: $(VENV))"
 	@echo "  CPU=name           the CPU of 'make bits'        (now: $(CPU))"
+	@echo "  TORCH=requirement  the PyTorch of 'make torch'  (now: $(TORCH))"
 	@echo "  OUT=folder         where the demo puts its plot (now: $(OUT))"
 
 demo: $(VENV)/.demo-installed ## compare DES with the other methods on a real data set; ends in a plot
@@ -32,13 +34,16 @@ cluster: $(VENV)/.cluster-installed ## run the tests on Ray, Flower, Dask and MP
 	$(BIN)/python -m pytest tests/engines/test_ray.py tests/engines/test_flower.py \
 	    tests/engines/test_executor_clusters.py
 
+torch: $(VENV)/.torch-installed ## run the tests with PyTorch
+	$(BIN)/python -m pytest tests/torch tests/test_examples.py::test_example_runs[torch_error_rate]
+
 lint: $(VENV)/.dev-installed ## check format, style and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
 bench: $(VENV)/.cluster-installed ## run the benchmarks
-	@for script in $(filter-out %/expensive.py,$(wildcard benchmarks/*.py)); do \
+	@for script in $(filter-out %/expensive.py %/forward_only.py,$(wildcard benchmarks/*.py)); do \
 	    echo "== $$script"; $(BIN)/python "$$script" || exit; done
 	$(BIN)/desopt bench
 
@@ -66,4 +71,11 @@ $(VENV)/.dev-installed: pyproject.toml | $(VENV)/.created
 $(VENV)/.cluster-installed: pyproject.toml | $(VENV)/.dev-installed
 	@echo "installing Ray, Flower, Dask and MPI into $(VENV) (once; a minute or two)"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,ray,flower,executors]'
+	@touch $@
+
+# This release first: a range alone may take gigabytes of CUDA.
+$(VENV)/.torch-installed: pyproject.toml | $(VENV)/.dev-installed
+	@echo "installing PyTorch into $(VENV) (once; a minute or two)"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check '$(TORCH)'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,torch]'
 	@touch $@

@@ -13,6 +13,7 @@ from desopt._version import __version__
 if TYPE_CHECKING:
     from desopt import data, engines, testing, theory
     from desopt import federate as federate  # needs Flower, so not in __all__
+    from desopt import torch as torch  # needs PyTorch
     from desopt.contract import streams
     from desopt.contract.errors import (
         EngineError,
@@ -68,6 +69,7 @@ _MODULES = {
     "streams": "desopt.contract.streams",
     "testing": "desopt.testing",
     "theory": "desopt.theory",
+    "torch": "desopt.torch",
 }
 
 

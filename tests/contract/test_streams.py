@@ -494,6 +494,7 @@ def test_numbers_of_the_purposes() -> None:
         "DATA",
         "PARTICIPATION",
         "CANDIDATE",
+        "SUBSPACE",
     ]
     assert [(p.name, int(p)) for p in Purpose] == [(name, i) for i, name in enumerate(names)]
 

@@ -25,6 +25,7 @@ class Purpose(IntEnum):
     DATA = 6
     PARTICIPATION = 7
     CANDIDATE = 8
+    SUBSPACE = 9
 
 
 _U = np.uint64

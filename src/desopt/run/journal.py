@@ -91,7 +91,7 @@ class Journal:
         self._synced = time.monotonic()
 
     @classmethod
-    def create(cls, path: Path, header: Mapping[str, Any], state: State) -> Journal:
+    def create(cls, path: Path, header: Mapping[str, Any], state: State | Snapshot) -> Journal:
         """A new journal with its header and the state before round 0.
 
         The file gets its name once both are written.
@@ -105,7 +105,8 @@ class Journal:
         file, fresh = new_file(path)
         try:
             data, digest = MAGIC, b""
-            for kind, payload in ((b"H", head), (b"S", pack_state(state))):
+            body = state.payload if isinstance(state, Snapshot) else pack_state(state)
+            for kind, payload in ((b"H", head), (b"S", body)):
                 record, digest = seal(kind, payload, digest)
                 data += record
             write_all(file, data)

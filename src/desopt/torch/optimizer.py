@@ -1,0 +1,169 @@
+"""``DES``: rounds of a method as steps of an optimiser, for training loops of your own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import fields
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from desopt.contract.streams import MAX_ROUNDS
+from desopt.contract.types import FloatArray
+from desopt.data import Batch
+from desopt.run import options
+from desopt.run.loop import Rounds
+from desopt.run.minimize import job_of
+from desopt.run.observers.evaluation import Evaluation
+from desopt.run.session import Session
+from desopt.torch.objective import ModuleFunction
+from desopt.torch.parameters import Coordinates, Parameters, Subspace, digest_of
+
+_BY_STEPS: Any = SimpleNamespace(name="steps", quick=True)
+
+
+class DES:
+    """An optimiser whose ``step(closure)`` is a round of one worker: forward passes only.
+
+    ::
+
+        optimizer = desopt.torch.DES(model.named_parameters(), step_size=0.01, iterations=50)
+        for batch in loader:
+            loss = optimizer.step(lambda: loss_fn(model, batch))
+
+    The closure returns the loss of the module as it is, always on the same batch within a step; it
+    is called up to K + 1 times (K: ``iterations``) under ``inference_mode``. Put the module in
+    ``eval`` mode first: a dropout or a batch norm that changes between two calls is noise in their
+    comparison. Settings are those of ``desopt.minimize`` for the method; with ``journal``, the same
+    call on the same base goes on where the last one ended. Parameters that do not require a
+    gradient are left out.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        *,
+        subspace: Coordinates | Subspace | None = None,
+        method: Any = "des-mr",
+        journal: str | os.PathLike[str] | None = None,
+        **settings: Any,
+    ) -> None:
+        named = [
+            item if isinstance(item, tuple) else (str(number), item)
+            for number, item in enumerate(params)
+        ]
+        named = [(name, parameter) for name, parameter in named if parameter.requires_grad]
+        if not named:
+            raise ValueError("params has no parameter that requires a gradient")
+        self._parameters = Parameters(named, subspace)
+        self._objective = _Closure(self._parameters, digest_of(named))
+        known = {"rounds": MAX_ROUNDS - 1, "progress": False, "workers": 1, "engine": "serial"}
+        given = options.checked(
+            "minimize", {**known, **settings, "method": method, "journal": journal}
+        )
+        self._job, start = job_of(self._objective, np.zeros(self._parameters.n), None, given)
+        self._session = Session(self._job, start, given, plain=True)
+        try:
+            evaluation = Evaluation(_BY_STEPS, (), given.rounds, 0, True)
+            stopping, observers = self._session.observers(evaluation)
+            self._rounds = Rounds(
+                self._job, given.rounds, self._session.record, observers, stopping.limit
+            )
+            self._rounds.begin()
+        except BaseException:
+            self.close()
+            raise
+        self._parameters.write(self._rounds.state.x)
+
+    def step(self, closure: Callable[[], Any]) -> float:
+        """One round. Returns the loss before it, NaN where the method does not need that."""
+        task = self._rounds.task()
+        if task is None:
+            raise ValueError("the run has ended; see its settings rounds and max_evaluations")
+        self._objective.closure, self._objective.first = closure, float("nan")
+        try:
+            answer = self._job.work(task, 0)
+            self._rounds.finish(self._rounds.merge(task, [answer]))
+        finally:
+            self._objective.closure = None
+            self._parameters.write(self._rounds.state.x)
+        return self._objective.first
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """There are no gradients."""
+
+    @property
+    def rounds(self) -> int:
+        """Steps taken so far."""
+        return int(self._rounds.state.round)
+
+    @property
+    def x(self) -> FloatArray:
+        """The change of the parameters so far."""
+        x: FloatArray = self._rounds.state.x.copy()
+        return x
+
+    def state_dict(self) -> dict[str, Any]:
+        """Settings, base and state, for ``torch.save``; a journal needs none."""
+        state = self._rounds.state
+        return {
+            "method": self._job.algorithm.settings(),
+            "base": self._objective.base,
+            "subspace": self._parameters.settings()["subspace"],
+            "state": {field.name: getattr(state, field.name) for field in fields(state)},
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a ``state_dict`` of the same settings and base."""
+        mine = self.state_dict()
+        for name in ("method", "base", "subspace"):
+            if state[name] != mine[name]:
+                raise ValueError(
+                    f"state_dict: {name} is {state[name]!r:.200}, here it is {mine[name]!r:.200}; "
+                    "make the optimiser with the same settings, on the module that it started from"
+                )
+        if self._session.journals:
+            raise ValueError(
+                "with a journal, the state is the journal's; leave load_state_dict out"
+            )
+        self._rounds.state = type(self._rounds.state)(**state["state"])
+        self._parameters.write(self._rounds.state.x)
+
+    def close(self) -> None:
+        """Close the journal."""
+        self._session.close()
+
+
+class _Closure:
+    """The objective of a step: whatever its closure returns."""
+
+    compiled = False
+
+    def __init__(self, parameters: Parameters, base: str) -> None:
+        self.parameters, self.base = parameters, base
+        self.closure: Callable[[], Any] | None = None
+        self.first = float("nan")
+
+    def settings(self) -> dict[str, Any]:
+        return {
+            "name": "torch", "base": self.base, "covers": "parameters",
+            **self.parameters.settings(),
+        }  # fmt: skip
+
+    def prepare(self, shards: Any, *, some: bool = False) -> Any:
+        return shards
+
+    def dimension(self, shards: Any) -> int | None:
+        return None
+
+    def bind(self, batch: Batch, x: FloatArray) -> ModuleFunction:
+        def value(model: None) -> Any:
+            assert self.closure is not None
+            found = float(self.closure())
+            if self.first != self.first:
+                self.first = found
+            return found
+
+        return ModuleFunction(None, self.parameters, value, batch, None)

@@ -1,0 +1,104 @@
+"""What ``train`` takes as data, as rows that the streams of a run number and draw.
+
+The order of a run's batches is that of its streams, not that of a ``DataLoader``: any machine
+repeats it. Of a loader, the data set, ``collate_fn`` and batch size are used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+from torch.utils.data import (
+    ConcatDataset,
+    DataLoader,
+    IterableDataset,
+    TensorDataset,
+    default_collate,
+)
+
+from desopt.contract.types import IndexArray
+from desopt.torch.parameters import digest_of
+
+
+class Examples:
+    """A data set whose examples are fetched by their numbers."""
+
+    def __init__(self, dataset: Any, collate: Callable[[list[Any]], Any] = default_collate) -> None:
+        self.dataset, self.collate = dataset, collate
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def take(self, numbers: IndexArray) -> Any:
+        """A batch of these examples."""
+        if isinstance(self.dataset, TensorDataset) and self.collate is default_collate:
+            return tuple(tensor[numbers] for tensor in self.dataset.tensors)
+        if hasattr(self.dataset, "__getitems__"):  # as torch's own fetcher does
+            return self.collate(self.dataset.__getitems__(numbers.tolist()))
+        return self.collate([self.dataset[i] for i in numbers.tolist()])
+
+    def settings(self) -> dict[str, Any]:
+        """Their number, and a digest of their bits where they are tensors in memory."""
+        digest = None
+        if isinstance(self.dataset, TensorDataset):
+            digest = digest_of(enumerate(self.dataset.tensors))
+        return {"examples": len(self), "digest": digest}
+
+
+def as_examples(data: Any) -> tuple[Examples | None, Any, int | None]:
+    """The ``data`` argument: the examples, what ``minimize`` takes as data, and a batch size.
+
+    No examples where there are no data, or ``draw(rng, b)`` makes them.
+    """
+    if data is None or callable(data):
+        return None, data, None
+    if isinstance(data, list):  # the data of each worker
+        if not data:
+            raise ValueError("data is an empty list; a list must hold one data set per worker")
+        parts = [_examples(item)[0] for item in data]
+        ends = np.cumsum([len(part) for part in parts])
+        numbers = [np.arange(end - len(part), end) for end, part in zip(ends, parts, strict=True)]
+        whole = ConcatDataset([part.dataset for part in parts])
+        return Examples(whole, parts[0].collate), numbers, None
+    examples, size = _examples(data)
+    return examples, np.arange(len(examples)), size
+
+
+def _examples(data: Any) -> tuple[Examples, int | None]:
+    if isinstance(data, DataLoader):
+        return _examples_of(data.dataset, data.collate_fn), data.batch_size
+    return _examples_of(data), None
+
+
+def _examples_of(data: Any, collate: Callable[[list[Any]], Any] = default_collate) -> Examples:
+    if isinstance(data, Tensor):
+        data = (data,)
+    if isinstance(data, tuple) and all(isinstance(item, Tensor) for item in data):
+        data = TensorDataset(*data)
+    if isinstance(data, IterableDataset) or not (
+        hasattr(data, "__getitem__") and hasattr(data, "__len__")
+    ):
+        raise TypeError(
+            "data must be tensors, a data set with len() and [i], a DataLoader of one, a list of "
+            f"these (one per worker), draw(rng, b) or None; got {type(data).__name__}, whose "
+            "examples have no numbers to draw them by"
+        )
+    if len(data) == 0:
+        raise ValueError("data has no examples")
+    return Examples(data, collate)
+
+
+def moved(batch: Any, device: Any) -> Any:
+    """The batch with all its tensors on a device."""
+    if isinstance(batch, Tensor) or hasattr(batch, "to"):
+        return batch.to(device)
+    if isinstance(batch, Mapping):
+        return {name: moved(item, device) for name, item in batch.items()}
+    if isinstance(batch, Sequence) and not isinstance(batch, str | bytes):
+        make: Any = type(batch)
+        items = [moved(item, device) for item in batch]
+        return make(*items) if hasattr(batch, "_fields") else make(items)
+    return batch

@@ -1,0 +1,104 @@
+"""``train``: the settings of ``minimize``, with a module in place of x."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from desopt.run.history import Interrupted
+from desopt.run.minimize import minimize
+from desopt.torch.objective import ModuleObjective, evaluating
+from desopt.torch.parameters import Choice, Coordinates, Subspace, base_digest, chosen
+from desopt.torch.rows import as_examples
+
+if TYPE_CHECKING:
+    from desopt.run.result import Result
+
+
+def train(
+    model: Any,
+    loss_fn: Callable[..., Any],
+    data: Any = None,
+    *,
+    parameters: Choice = None,
+    subspace: Coordinates | Subspace | None = None,
+    method: Any = "des-mr",
+    rounds: int | None = None,
+    workers: int | None = None,
+    batch_size: int | None = None,
+    journal: str | os.PathLike[str] | None = None,
+    **settings: Any,
+) -> Result:
+    """Minimise the loss of a PyTorch module by forward passes, and leave the best x_t in it.
+
+    model, loss_fn
+        The module, on the device of your choice. ``loss_fn(model, batch)`` returns the mean over
+        the batch as a number or a tensor of one; a criterion such as ``nn.CrossEntropyLoss()`` is
+        called with ``(model(inputs), targets)``. Higher-is-better goes in with a minus sign.
+    data
+        Tensors, a data set, a ``DataLoader`` (its data set, ``collate_fn`` and batch size are used;
+        batches are drawn by the run's own streams), a list of these with one item per worker,
+        ``draw(rng, b)``, or None for ``loss_fn(model)``.
+    parameters, subspace
+        What is searched: all that require a gradient (None), patterns of names such as
+        ``"classifier.*"``, ``"*bias"`` or ``"*lora_*"``, or a test ``f(name, parameter)``; and of
+        these numbers all (None), ``Coordinates(d)`` or a ``Subspace(d)``.
+    method, rounds, workers, batch_size, journal and all others
+        Those of ``desopt.minimize``. The engine is ``"serial"`` unless given, as PyTorch uses the
+        cores itself; ``workers`` is 1 unless ``data`` is a list.
+
+    The module is evaluated in ``eval`` mode; its buffers and all other parameters stay as they are.
+    ``result.x`` is the change of what is searched. After an error the module is as it was, after
+    Ctrl-C as after the last whole round.
+    """
+    examples, rows, size = as_examples(data)
+    named = chosen(model, parameters)
+    identity = {"base": base_digest(model), "covers": "module"}
+    if examples is not None:
+        identity |= examples.settings()
+    objective = ModuleObjective(
+        model, as_loss(loss_fn), [name for name, _ in named], subspace, examples, identity
+    )
+    size = batch_size if batch_size is not None else size
+    settings |= {} if size is None else {"batch_size": size}
+    settings = {"engine": "serial", "log_values": False, **settings}
+    searched = objective.parameters
+    at = np.zeros(searched.n)
+    with evaluating(model):
+        try:
+            result = minimize(
+                objective, at, rows, method=method, rounds=rounds, journal=journal,
+                workers=1 if workers is None else workers, **settings,
+            )  # fmt: skip
+            at = result.x
+        except Interrupted as stopped:
+            at = stopped.result.x
+            raise
+        finally:
+            searched.write(at)
+    return result
+
+
+def as_loss(loss_fn: Any) -> Callable[..., Any]:
+    """loss_fn(model, batch), or a criterion of outputs and targets."""
+    if isinstance(loss_fn, torch.nn.Module):
+        return _Criterion(loss_fn)
+    if not callable(loss_fn):
+        raise TypeError(f"loss_fn must be a function of (model, batch), got {loss_fn!r:.80}")
+    function: Callable[..., Any] = loss_fn
+    return function
+
+
+class _Criterion:
+    """criterion(model(inputs), targets) of a batch (inputs, targets)."""
+
+    def __init__(self, criterion: Any) -> None:
+        self.criterion = criterion
+
+    def __call__(self, model: Any, batch: Any) -> Any:
+        inputs, targets = batch
+        return self.criterion(model(inputs), targets)

@@ -1,0 +1,367 @@
+"""``desopt.torch``: modules searched in place, with the bits of ``minimize``."""
+
+import copy
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import desopt
+from desopt.contract.errors import JournalError, ObjectiveError
+
+torch = pytest.importorskip(
+    "torch", reason="PyTorch is not installed; make torch runs these tests", exc_type=ImportError
+)
+
+from torch import nn  # noqa: E402
+
+from desopt.torch.parameters import CHUNK, Parameters  # noqa: E402
+from desopt.torch.rows import Examples  # noqa: E402
+
+QUICK: dict[str, Any] = {"rounds": 3, "iterations": 6, "step_size": 0.05, "progress": False}
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def net(dtype: Any = None) -> Any:
+    """A module with a buffer, a dropout and weights of its own seed."""
+    generator = torch.Generator().manual_seed(5)
+    made = nn.Sequential(
+        nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Tanh(), nn.Linear(8, 3)
+    )
+    with torch.no_grad():
+        for parameter in made.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator))
+    return made if dtype is None else made.to(dtype)
+
+
+def data() -> tuple[Any, Any]:
+    rng = np.random.default_rng(3)
+    X = rng.standard_normal((60, 4)).astype(np.float32)
+    return torch.from_numpy(X), torch.from_numpy((X[:, 0] > 0).astype(np.int64))
+
+
+def bits(model: Any) -> list[bytes]:
+    """All parameters and buffers."""
+    return [t.detach().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
+            for t in model.state_dict().values()]  # fmt: skip
+
+
+def flat(model: Any) -> Any:
+    return np.concatenate([p.detach().double().numpy().ravel() for p in model.parameters()])
+
+
+def error_rate(model: Any, batch: Any) -> float:
+    """A loss without a gradient."""
+    X, y = batch
+    return float((model(X).argmax(1) != y).double().mean())
+
+
+def smooth(model: Any, batch: Any) -> Any:
+    X, y = batch
+    return nn.functional.cross_entropy(model(X.to(next(model.parameters()).dtype)).double(), y)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"method": "des-mr"},
+        {"method": "des-mg", "mixture": 60},  # coordinates drawn twice in a step
+        {"method": "des-mr", "step_size": "auto", "iterations": 40},
+        {"method": "des"},
+        {"method": "fed-zo-sgd", "radius": 1e-2},
+        {"method": "es-csa", "step_size": 0.1},
+    ],
+    ids=lambda s: s["method"] + str(s.get("step_size", "")),
+)
+def test_the_bits_are_those_of_minimize(settings: dict[str, Any]) -> None:
+    """A plain function of base + x, which knows nothing of steps in place, takes the same path."""
+    X, y = data()
+    model, reference = net(), net().eval()
+    base, shapes = flat(reference), list(reference.parameters())
+
+    def fun(x: Any, rows: Any) -> float:
+        torch.nn.utils.vector_to_parameters(torch.from_numpy(base + x).float(), shapes)
+        with torch.no_grad():
+            return float(smooth(reference, (X[rows], y[rows])))
+
+    settings = {**QUICK, "batch_size": 20, "workers": 2, **settings}
+    if settings["method"] == "es-csa":  # all rows of a worker, in one batch
+        settings["batch_size"] = 60
+    found = desopt.torch.train(model, smooth, (X, y), **settings)
+    expected = desopt.minimize(fun, np.zeros(base.size), np.arange(60), engine="serial", **settings)
+    assert found.x.tobytes() == expected.x.tobytes()
+    assert found.fun == pytest.approx(expected.fun, rel=1e-12)
+    np.testing.assert_array_equal(flat(model), (base + found.x).astype(np.float32))
+    assert np.any(found.x)
+
+
+def test_modes_buffers_and_other_parameters_are_left_alone() -> None:
+    model, before = net(), net()
+    model[0].eval()  # a mode of its own
+    modes = [part.training for part in model.modules()]
+
+    def watching(model: Any, batch: Any) -> Any:
+        assert not any(part.training for part in model.modules())
+        assert torch.is_inference_mode_enabled()
+        return smooth(model, batch)
+
+    desopt.torch.train(model, watching, data(), parameters="4.*", **QUICK)
+    assert [part.training for part in model.modules()] == modes
+    changed = [name for name, tensor in model.state_dict().items()
+               if not torch.equal(tensor, before.state_dict()[name])]  # fmt: skip
+    assert changed == ["4.weight", "4.bias"]
+    assert all(p.grad is None for p in model.parameters())
+
+
+def test_a_choice_of_parameters() -> None:
+    def searched(choice: Any) -> int:
+        return int(desopt.torch.train(net(), smooth, data(), parameters=choice, **QUICK).x.size)
+
+    assert searched("*bias") == 8 + 8 + 3
+    assert searched(["0.*", "1.*"]) == 40 + 16
+    assert searched(lambda name, p: p.ndim == 2) == 32 + 24
+    model = net()
+    model[0].requires_grad_(False)
+    assert desopt.torch.train(model, smooth, data(), **QUICK).x.size == 16 + 27
+    with pytest.raises(ValueError, match=r"none of the module's 6 has lora\*; they are named 0\."):
+        searched("lora*")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(
+    "subspace", [None, desopt.torch.Coordinates(9), desopt.torch.Subspace(5, seed=2)], ids=str
+)
+def test_a_tuned_module_is_its_base_and_a_journal(
+    dtype: Any, subspace: Any, tmp_path: Path
+) -> None:
+    journal, kept = tmp_path / "run.journal", tmp_path / "tuned.des"
+    settings = {**QUICK, "subspace": subspace, "journal": journal, "step_size": 0.5}
+    model, base = net(dtype), net(dtype)
+    result = desopt.torch.train(model, smooth, data(), snapshot_every=1, **settings)
+    assert bits(model) != bits(base)
+    desopt.torch.save(kept, journal)
+    assert bits(desopt.torch.load(base, kept)) == bits(model)
+    assert desopt.replay(kept).tobytes() == result.x.tobytes()
+    assert kept.stat().st_size < journal.stat().st_size
+    # rounds before the last, and the base itself
+    assert bits(desopt.torch.load(net(dtype), kept, round=0)) == bits(net(dtype))
+    early = desopt.torch.train(net(dtype), smooth, data(), **{**settings, "rounds": 2,
+                               "journal": None})  # fmt: skip
+    assert desopt.replay(kept, 2).tobytes() == early.x.tobytes()
+    assert bits(desopt.torch.load(net(dtype), kept, round=2)) != bits(model)
+
+
+def test_another_base_is_refused(tmp_path: Path) -> None:
+    journal = tmp_path / "run.journal"
+    desopt.torch.train(net(), smooth, data(), journal=journal, **QUICK)
+    other = net()
+    with torch.no_grad():
+        other[1].running_mean[0] = 1e-30  # a buffer of a part that was not even searched
+    with pytest.raises(JournalError, match="was made from another base"):
+        desopt.torch.load(other, journal)
+    with pytest.raises(JournalError, match="base"):  # nor is the run continued from it
+        desopt.torch.train(other, smooth, data(), journal=journal, **QUICK)
+    tuned = desopt.torch.load(net(), journal)
+    with pytest.raises(JournalError, match="call load once"):
+        desopt.torch.load(tuned, journal)
+    plain = tmp_path / "plain.journal"
+    desopt.minimize(lambda x: float(x @ x), np.ones(3), journal=plain, rounds=2, method="des")
+    with pytest.raises(JournalError, match=r"not of desopt\.torch"):
+        desopt.torch.load(net(), plain)
+
+
+def test_a_subspace_moves_all_numbers_along_orthogonal_directions() -> None:
+    """Its columns, by writing unit vectors: disjoint, signs of both kinds, length 1 on average."""
+    parameter = nn.Parameter(torch.zeros(CHUNK + 1000, dtype=torch.float64))
+    d = 40
+    parameters = Parameters([("w", parameter)], desopt.torch.Subspace(d, seed=1))
+    columns = []
+    for j in range(d):
+        parameters.write(np.eye(d)[j])
+        columns.append(parameter.detach().numpy().copy())
+    P = np.array(columns)
+    assert ((P != 0).sum(0) == 1).all()
+    size = np.sqrt(d / parameter.numel())
+    np.testing.assert_allclose(np.abs(P).max(), size, rtol=1e-15)
+    # a column has N/d = 1,663 numbers, so its squared length is 1 +- 0.025; 5 of these at most
+    assert np.abs((P**2).sum(1) - 1).max() < 0.125
+    assert abs((P > 0).sum() / parameter.numel() - 0.5) < 0.01
+    parameters.write(np.zeros(d))
+    assert not parameter.detach().numpy().any()
+
+
+def test_coordinates_are_distinct_and_the_rest_stays() -> None:
+    for d in (3, 40, 100):
+        parameter = nn.Parameter(torch.zeros(100, dtype=torch.float64))
+        parameters = Parameters([("w", parameter)], desopt.torch.Coordinates(d, seed=4))
+        parameters.write(np.arange(1.0, d + 1))
+        written = parameter.detach().numpy()
+        np.testing.assert_array_equal(np.sort(written[written != 0]), np.arange(1.0, d + 1))
+
+
+def test_small_steps_add_up_in_a_module_of_few_digits() -> None:
+    """bfloat16 has 8 bits; x keeps what the module cannot show."""
+    parameter = nn.Parameter(torch.ones(1, dtype=torch.bfloat16))
+    parameters = Parameters([("w", parameter)])
+    x = np.zeros(1)
+    for _ in range(100):
+        x += 1e-4
+        parameters.write(x)
+    assert float(parameter.detach()) == float(torch.tensor(1.01, dtype=torch.float64).bfloat16())
+
+
+@pytest.mark.parametrize("engine", ["threads", "processes"])
+def test_a_module_for_each_thread_and_process(engine: str) -> None:
+    serial = desopt.torch.train(net(), smooth, data(), workers=3, batch_size=10, **QUICK)
+    model = net()
+    found = desopt.torch.train(
+        model, smooth, data(), workers=3, batch_size=10, engine=engine, jobs=2, **QUICK
+    )
+    assert found.digest == serial.digest
+    np.testing.assert_array_equal(flat(model), (flat(net()) + found.x).astype(np.float32))
+
+
+def test_data_of_all_kinds_draw_the_same_examples() -> None:
+    X, y = data()
+    tensors = torch.utils.data.TensorDataset(X, y)
+    settings = {**QUICK, "workers": 2, "batch_size": 8}
+    expected = desopt.torch.train(net(), smooth, (X, y), **settings).digest
+    plain: Any = [(X[i], y[i]) for i in range(60)]
+    loader = torch.utils.data.DataLoader(tensors, batch_size=8, shuffle=True)
+    assert desopt.torch.train(net(), smooth, tensors, **settings).digest == expected
+    assert desopt.torch.train(net(), smooth, Pairs(plain), **settings).digest == expected
+    del settings["batch_size"]  # the loader's
+    assert desopt.torch.train(net(), smooth, loader, **settings).digest == expected
+    parts = [torch.utils.data.TensorDataset(X[:20], y[:20]), tensors]
+    assert desopt.torch.train(net(), smooth, parts, **QUICK).history[-1]["answers"] == 2
+    assert len(Examples(tensors).take(np.array([3, 3]))[0]) == 2
+    with pytest.raises(TypeError, match="have no numbers to draw them by"):
+        desopt.torch.train(net(), smooth, iter(plain), **QUICK)
+
+
+class Pairs:
+    def __init__(self, pairs: Any) -> None:
+        self.pairs = pairs
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    def __getitem__(self, i: int) -> Any:
+        return self.pairs[i]
+
+
+def test_losses_without_gradients_rewards_and_drawn_data() -> None:
+    settings = {**QUICK, "rounds": 20, "iterations": 30, "step_size": 0.3}
+    result = desopt.torch.train(net(), error_rate, data(), **settings)
+    assert result.fun < 0.5 * result.initial_fun
+
+    def draw(rng: np.random.Generator, b: int) -> Any:
+        return torch.from_numpy(rng.standard_normal((b, 4)).astype(np.float32))
+
+    def reward(model: Any, batch: Any) -> float:
+        return -float(model(batch)[:, 2].mean())
+
+    assert desopt.torch.train(net(), reward, draw, batch_size=20, **settings).fun < -1.0
+    alone = desopt.torch.train(net(), lambda model: float(model[4].bias.square().sum()), **QUICK)
+    assert alone.fun < alone.initial_fun
+
+
+def test_an_error_leaves_the_module_as_it_was() -> None:
+    calls: list[int] = []
+
+    def breaking(model: Any, batch: Any) -> Any:
+        calls.append(1)
+        if len(calls) > 9:
+            raise RuntimeError("no more")
+        return smooth(model, batch)
+
+    model = net()
+    with pytest.raises(ObjectiveError, match="no more"):
+        desopt.torch.train(model, breaking, data(), **QUICK)
+    assert bits(model) == bits(net())
+
+
+def test_steps_of_an_optimiser_are_rounds(tmp_path: Path) -> None:
+    X, y = data()
+    settings: dict[str, Any] = {"iterations": 6, "step_size": 0.05}
+
+    def steps(optimizer: Any, model: Any, count: int) -> None:
+        for _ in range(count):
+            optimizer.step(lambda: smooth(model, (X, y)))
+
+    model = net().eval()
+    expected = desopt.torch.train(model, smooth, (X, y), batch_size=60, rounds=3, **settings)
+    mine = net().eval()
+    optimizer = desopt.torch.DES(mine.named_parameters(), **settings)
+    before = float(smooth(mine, (X, y)).detach())
+    assert optimizer.step(lambda: smooth(mine, (X, y))) == before
+    kept = copy.deepcopy(optimizer.state_dict())
+    steps(optimizer, mine, 2)
+    assert optimizer.x.tobytes() == expected.x.tobytes()
+    assert bits(mine) == bits(model)
+
+    again = net().eval()  # by its state, from the base
+    other = desopt.torch.DES(again.named_parameters(), **settings)
+    other.load_state_dict(kept)
+    steps(other, again, 2)
+    assert bits(again) == bits(model)
+    with pytest.raises(ValueError, match="method is"):
+        desopt.torch.DES(net().named_parameters(), step_size=1.0).load_state_dict(kept)
+
+    journal = tmp_path / "steps.journal"  # by its journal
+    for count in (1, 2):
+        resumed = net().eval()
+        by_journal = desopt.torch.DES(resumed.named_parameters(), journal=journal, **settings)
+        steps(by_journal, resumed, count)
+        by_journal.close()
+    assert by_journal.rounds == 3
+    assert bits(resumed) == bits(model)
+    assert bits(desopt.torch.load(net(), journal)) == bits(model)
+
+
+KILLED = """
+    import os, signal, sys
+    sys.path.insert(0, {folder!r})
+    from test_torch import QUICK, data, desopt, net, smooth, torch
+    torch.set_num_threads(1)
+    calls = 0
+
+    def loss(model, batch):
+        global calls
+        calls += 1
+        if calls == 15:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return smooth(model, batch)
+
+    settings = dict(QUICK, batch_size=20, eval_every=0, journal={journal!r})
+    desopt.torch.train(net(), loss, data(), **settings)
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="there is no kill -9")
+def test_a_killed_run_goes_on_with_the_same_bits(tmp_path: Path) -> None:
+    journal = tmp_path / "run.journal"
+    code = textwrap.dedent(KILLED.format(folder=str(Path(__file__).parent), journal=str(journal)))
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=os.environ, timeout=900)
+    assert done.returncode == -signal.SIGKILL
+    model, whole = net(), net()
+    settings = {**QUICK, "batch_size": 20, "eval_every": 0}
+    with pytest.warns(RuntimeWarning, match="other code of fun"):
+        resumed = desopt.torch.train(model, smooth, data(), journal=journal, **settings)
+    expected = desopt.torch.train(whole, smooth, data(), **settings)
+    assert resumed.digest == expected.digest
+    assert bits(model) == bits(whole)
