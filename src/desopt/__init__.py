@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from desopt.methods import METHODS, samplers
     from desopt.objectives import LOSSES
     from desopt.objectives.command import Command
+    from desopt.objectives.model import Model, load_model
     from desopt.objectives.sensors import SensorSelection
     from desopt.objectives.survival import Cox
     from desopt.plugins import register
@@ -48,6 +49,7 @@ _HOME = {
     "History": "desopt.run.history",
     "Interrupted": "desopt.run.history",
     "JournalError": "desopt.contract.errors",
+    "Model": "desopt.objectives.model",
     "ObjectiveError": "desopt.contract.errors",
     "OpenTrial": "desopt.run.optimizer",
     "Optimizer": "desopt.run.optimizer",
@@ -55,6 +57,7 @@ _HOME = {
     "Row": "desopt.run.history",
     "SensorSelection": "desopt.objectives.sensors",
     "TheoryWarning": "desopt.contract.errors",
+    "load_model": "desopt.objectives.model",
     "minimize": "desopt.run.minimize",
     "register": "desopt.plugins",
     "replay": "desopt.run.replay",
@@ -99,6 +102,7 @@ __all__ = [
     "History",
     "Interrupted",
     "JournalError",
+    "Model",
     "ObjectiveError",
     "OpenTrial",
     "Optimizer",
@@ -109,6 +113,7 @@ __all__ = [
     "__version__",
     "data",
     "engines",
+    "load_model",
     "minimize",
     "register",
     "replay",

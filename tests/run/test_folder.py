@@ -65,6 +65,32 @@ def test_a_run_and_its_folder(file: Path, tmp_path: Path) -> None:
     assert f"digest        {result.digest}\n" in done.stdout
 
 
+def test_a_run_leaves_a_model_that_finds_its_columns_by_name(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    X = (random.standard_normal((250, 3)) * [1.0, 50.0, 0.1] + [60.0, 200.0, 0.0]).round(4)
+    y = np.where((X - [60, 200, 0]) / [1, 50, 0.1] @ [1.0, -1.0, 0.5] > 0.3, 1, 0)
+    lines = [",".join(map(str, (*row, label))) for row, label in zip(X, y, strict=True)]
+    (tmp_path / "points.csv").write_text("\n".join(["age,chol,dose,label", *lines]))
+    chosen = "--standardize", "--intercept", "--regularization", 1e-3
+    done = call("--data", "points.csv", "--rounds", 9, *SMALL, *chosen, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    folder = tmp_path / "desopt-run"
+    model = desopt.load_model(folder / "model.json")
+    train, test = train_test(load(tmp_path / "points.csv"), 0)
+    assert model.inputs.columns == ("age", "chol", "dose")
+    assert model.inputs.means == pytest.approx(train.X.mean(0), rel=1e-12)
+    assert model.inputs.scales == pytest.approx(train.X.std(0), rel=1e-12)
+    assert (*model.weights, model.intercept) == tuple(np.load(folder / "x.npy"))
+    summary = json.loads((folder / "result.json").read_text())
+    assert model.provenance["x"] == summary["digest"]
+    shuffled = {"dose": test.X[:, 2], "age": test.X[:, 0], "other": test.y, "chol": test.X[:, 1]}
+    assert summary["test_error"] == np.mean(model.predict(shuffled) != test.y) < 0.2
+    p = model.predict_proba(shuffled)[:, 1]
+    penalty = 0.5e-3 * np.sum(np.load(folder / "x.npy") ** 2)
+    expected = -np.mean(np.log(np.where(test.y > 0, p, 1 - p))) + penalty
+    assert summary["test_loss"] == pytest.approx(expected)
+
+
 def test_a_resumed_run_ends_where_one_that_never_stopped_does(file: Path, tmp_path: Path) -> None:
     """Ctrl-C in the middle, --resume, more rounds; settings come from the folder."""
     # Rounds that take their time: the interrupt comes before the last one, however late it is.

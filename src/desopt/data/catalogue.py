@@ -32,6 +32,7 @@ class DataSet:
     """Rows with labels -1.0 and +1.0; ``origin`` describes their source in one line.
 
     ``sites``: the number of the site that each row comes from, where the set has sites.
+    ``columns``: the names of the columns, where the file has them.
     """
 
     name: str
@@ -40,6 +41,7 @@ class DataSet:
     origin: str
     generated: bool = False
     sites: IndexArray | None = None
+    columns: tuple[str, ...] | None = None
 
     @property
     def rows(self) -> int:
@@ -167,7 +169,8 @@ def load(
     y, rule = binary_labels(labels, positive, known.above if known else None, str(path))
     done = [path.name, known.scaling if known else "", rule]
     title, origin = name if known else _stem(path.name), "; ".join(filter(None, done))
-    whole = DataSet(title, X, y, origin, sites=places)
+    columns = readers.csv_columns(path, label) if _stem(path.name).endswith(".csv") else None
+    whole = DataSet(title, X, y, origin, sites=places, columns=columns)
     return whole if rows is None else subset(whole, rows, seed)
 
 

@@ -98,10 +98,7 @@ def _checked(path: Path, X: Matrix, y: FloatArray) -> tuple[Matrix, FloatArray]:
 
 def read_csv(path: Path, label: str | int | None) -> tuple[Matrix, FloatArray]:
     """Comma-separated numbers with one column of labels and an optional header line."""
-    with libsvm.opened(path) as stream:
-        first = stream.readline().decode("utf-8-sig", "replace")
-    names = [name.strip().strip('"') for name in first.rstrip("\r\n").split(",")]
-    header = not all(map(_is_number, names))
+    names, header = _first_line(path)
     column = _label_column(path, names if header else [], len(names), label)
     with libsvm.opened(path) as stream:
         try:
@@ -109,6 +106,23 @@ def read_csv(path: Path, label: str | int | None) -> tuple[Matrix, FloatArray]:
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
     return _checked(path, np.delete(table, column, axis=1), table[:, column])
+
+
+def csv_columns(path: Path, label: str | int | None) -> tuple[str, ...] | None:
+    """The names of the columns of X in the header line, if there is one."""
+    names, header = _first_line(path)
+    if not header:
+        return None
+    del names[_label_column(path, names, len(names), label)]
+    return tuple(names)
+
+
+def _first_line(path: Path) -> tuple[list[str], bool]:
+    """The fields of the first line, and whether they are names."""
+    with libsvm.opened(path) as stream:
+        first = stream.readline().decode("utf-8-sig", "replace")
+    names = [name.strip().strip('"') for name in first.rstrip("\r\n").split(",")]
+    return names, not all(map(_is_number, names))
 
 
 def _is_number(text: str) -> bool:

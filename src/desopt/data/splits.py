@@ -21,7 +21,7 @@ from desopt.data.catalogue import DataSet
 from desopt.data.shards import partition
 
 # Stream numbers; catalogue.subset has 1.
-_SPLIT, _LABEL, _DIRICHLET, _QUANTITY = 0, 2, 3, 4
+_SPLIT, _LABEL, _DIRICHLET, _QUANTITY, _HELD_OUT = 0, 2, 3, 4, 5
 
 
 def train_test(dataset: DataSet, seed: int = 0, share: float = 0.8) -> tuple[DataSet, DataSet]:
@@ -38,6 +38,18 @@ def train_test(dataset: DataSet, seed: int = 0, share: float = 0.8) -> tuple[Dat
         dataset.take(rows, f"{name}, seed {seed}") for rows, name in zip(halves, names, strict=True)
     )
     return train, test
+
+
+def held_out(rows: int, share: float) -> tuple[IndexArray, IndexArray]:
+    """Row numbers to train on, and a share of them that no run ever trains on.
+
+    They depend on nothing else: whoever runs one training after the other learns nothing of them.
+    """
+    count = round(share * rows)
+    if not 0 < count < rows:
+        raise ValueError(f"held_out must leave rows on both sides of {rows}, got {share}")
+    order = _shuffled(rows, 0, _HELD_OUT)
+    return np.sort(order[count:]), np.sort(order[:count])
 
 
 def by_label(

@@ -8,6 +8,7 @@ history.csv         one line per round
 evaluations.csv     one line per single value, where values are slow
 x.npy               the final point
 best_x.npy          the evaluated point with the least loss
+model.json          of a linear model: for desopt.load_model
 result.json         losses, errors, cost, versions
 curve.png           loss against rounds (the command, with matplotlib)
 ==================  ==============================================================
@@ -18,7 +19,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -26,11 +27,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from desopt import plugins
-from desopt.contract.types import FloatArray
+from desopt.contract.types import FloatArray, Objective
 from desopt.data import load, train_test
+from desopt.objectives import LOSSES
 from desopt.objectives.command import Command
+from desopt.objectives.inputs import Inputs, Moments, PreparedModel
+from desopt.objectives.model import model_of, provenance_of
 from desopt.objectives.scoring import LabelledRows
-from desopt.run import options
+from desopt.run import journal, options
 from desopt.run.header import versions
 from desopt.run.history import Interrupted
 from desopt.run.minimize import minimize
@@ -38,7 +42,7 @@ from desopt.run.minimize import minimize
 if TYPE_CHECKING:
     from desopt.run.result import Result
 
-SETTINGS, JOURNAL = "settings.json", "run.journal"
+SETTINGS, JOURNAL, MODEL = "settings.json", "run.journal", "model.json"
 
 
 def settings_of(given: Mapping[str, Any]) -> SimpleNamespace:
@@ -46,6 +50,13 @@ def settings_of(given: Mapping[str, Any]) -> SimpleNamespace:
     settings = options.checked("run", given)
     settings.plugin = plugins.load(settings.plugin or ()) or None
     _check_problem(settings)
+    if (settings.standardize or settings.intercept) and (
+        settings.loss not in LOSSES or settings.python or settings.command
+    ):
+        raise ValueError(
+            "--standardize and --intercept are for the linear models: --data with --loss "
+            f"{', '.join(LOSSES)}"
+        )
     if not 0.0 < settings.test_share < 1.0:
         raise ValueError(f"--test-share must be between 0 and 1, got {settings.test_share}")
     return settings
@@ -118,6 +129,8 @@ def execute(
     problem = _problem(settings)
     door = options.options_of("minimize")
     search = {name: value for name, value in vars(settings).items() if name in door}
+    if isinstance(problem.fun, PreparedModel):
+        del search["regularization"]  # it has its own
     try:
         result = minimize(
             problem.fun, problem.x0, problem.data, journal=folder / JOURNAL, progress=progress,
@@ -126,25 +139,33 @@ def execute(
     except Interrupted as stop:
         save(folder, stop.result, problem.judge)
         raise
+    if problem.inputs is not None:
+        config = journal.read_header(folder / JOURNAL)["config"]
+        provenance = provenance_of(config, result.nit, result.x)
+        model_of(result.x, settings.loss, problem.inputs, provenance).save(folder / MODEL)
     return save(folder, result, problem.judge)
 
 
 @dataclass(frozen=True)
 class _Problem:
-    """Objective, starting point and data, and the scores of a point."""
+    """Objective, starting point and data, the scores of a point, and a linear model's inputs."""
 
-    fun: str | Callable[..., float]
+    fun: str | Callable[..., float] | Objective
     x0: FloatArray | None
     data: Any
     judge: Callable[[FloatArray], dict[str, float]]
+    inputs: Inputs | None = None
 
 
 def _problem(settings: SimpleNamespace) -> _Problem:
     x0 = _start(settings)
     if settings.command is not None:
         return _Problem(_program(settings.command), x0, None, lambda x: {})
-    train, test = _split(settings)
+    train, test, columns = _split(settings)
     if settings.python is None:
+        fun, inputs = settings.loss, None
+        if settings.loss in LOSSES:
+            fun, inputs, train, test = _prepared(settings, columns, train, test)
         penalty = settings.regularization
 
         def judge(x: FloatArray) -> dict[str, float]:
@@ -155,19 +176,32 @@ def _problem(settings: SimpleNamespace) -> _Problem:
             return found
 
         x0 = np.zeros(train.X.shape[1]) if x0 is None else x0
-        return _Problem(settings.loss, x0, (train.X, train.y), judge)
+        return _Problem(fun, x0, (train.X, train.y), judge, inputs)
     fun = plugins.imported(settings.python, "--python")
     if train is None:
         return _Problem(fun, x0, None, lambda x: {})
     return _Problem(fun, x0, (train.X, train.y), lambda x: {"test_loss": fun(x, (test.X, test.y))})
 
 
-def _split(settings: SimpleNamespace) -> tuple[Any, Any]:
+def _prepared(
+    settings: SimpleNamespace, columns: tuple[str, ...] | None, *parts: LabelledRows
+) -> tuple[Any, ...]:
+    """Objective and inputs of a linear model, and its training and test rows."""
+    inputs = Inputs(columns, intercept=settings.intercept)
+    if settings.standardize:
+        inputs = inputs.standardised([Moments.of(parts[0].X, settings.data)])
+    if not settings.standardize and not settings.intercept:
+        return settings.loss, inputs, *parts
+    model = PreparedModel(settings.loss, settings.regularization, inputs)
+    return model, inputs, *(replace(part, X=inputs.apply(part.X)) for part in parts)
+
+
+def _split(settings: SimpleNamespace) -> tuple[Any, Any, tuple[str, ...] | None]:
     if settings.data is None:
-        return None, None
+        return None, None, None
     whole = load(settings.data, data_dir=settings.data_dir, rows=settings.rows)
     train, test = train_test(whole, settings.seed, 1.0 - settings.test_share)
-    return LabelledRows(train.X, train.y), LabelledRows(test.X, test.y)
+    return LabelledRows(train.X, train.y), LabelledRows(test.X, test.y), whole.columns
 
 
 def _start(settings: SimpleNamespace) -> FloatArray | None:

@@ -179,6 +179,23 @@ def read(path: str | os.PathLike[str]) -> Contents:
         return _read(file, path)
 
 
+def read_header(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The header alone, which says what the run is."""
+
+    class Found(Exception):
+        pass
+
+    header: dict[str, Any] = {}
+
+    def found(its: dict[str, Any]) -> None:
+        header.update(its)
+        raise Found
+
+    with open_regular(path) as file, contextlib.suppress(Found):
+        _read(file, path, found)
+    return header
+
+
 def _read(
     raw: BinaryIO,
     path: str | os.PathLike[str],

@@ -77,6 +77,12 @@ def _vectorized(name: str, value: Any) -> Any:
     )
 
 
+def _flag(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be True or False, got {value!r:.80}")
+    return value
+
+
 def _optional(check: Check) -> Check:
     return partial(checks.optional, check)
 
@@ -245,6 +251,10 @@ OPTIONS: tuple[Option, ...] = (
            _scale, "Problem", metavar="NAME"),
     _problem("rows", None, int | None, "Use this many rows of the data.",
              check=_optional(partial(checks.whole, least=2))),
+    Option("standardize", False, bool,
+           "Scale the columns to mean 0 and deviation 1 over the training rows.",
+           ("run",), _flag, "Problem"),
+    Option("intercept", False, bool, "Add a column of ones.", ("run",), _flag, "Problem"),
     _problem("test_share", 0.2, float, "Share of the rows held out for testing."),
     Option("plugin", None, list[str] | None,
            "Module that registers methods, samplers or objectives; repeatable.", ("run", "ask"),
