@@ -32,7 +32,7 @@ bits: $(VENV)/.dev-installed ## run the tests of exact bits, compiled for anothe
 
 cluster: $(VENV)/.cluster-installed ## run the tests on Ray, Flower, Dask and MPI
 	$(BIN)/python -m pytest tests/engines/test_ray.py tests/engines/test_flower.py \
-	    tests/engines/test_executor_clusters.py
+	    tests/engines/test_flower_sites.py tests/engines/test_executor_clusters.py
 
 torch: $(VENV)/.torch-installed ## run the tests with PyTorch
 	$(BIN)/python -m pytest tests/torch tests/test_examples.py::test_example_runs[torch_error_rate]

@@ -7,6 +7,7 @@ how to run them; ``examples/federation`` is a complete example for one machine.
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,8 +20,14 @@ from desopt.contract.errors import EngineError
 from desopt.contract.types import Objective
 from desopt.engines.flower.client import client_app
 from desopt.engines.flower.engine import Federation
+from desopt.objectives import LOSSES
+from desopt.objectives.inputs import Inputs, PreparedModel
+from desopt.objectives.model import model_of, provenance_of
+from desopt.run.arguments import as_callbacks
+from desopt.run.journal import read_header
 from desopt.run.minimize import minimize
 from desopt.run.options import options_of
+from desopt.run.sites import SiteLog, round_line
 
 if TYPE_CHECKING:
     from desopt.run.result import Result
@@ -28,6 +35,9 @@ if TYPE_CHECKING:
 _OPTIONS = options_of("federation")
 _SETTINGS = _OPTIONS.keys()
 _FEDERATION = {name for name, option in _OPTIONS.items() if "minimize" not in option.doors}
+
+#: Settings about the columns of a linear model; the rest of ours are those of ``Federation``.
+TABLE = ("columns", "standardize", "intercept", "model")
 
 
 def server_app(
@@ -44,20 +54,28 @@ def server_app(
         As for ``minimize``; the data stay with the nodes.
     n
         The dimension, to start at zeros instead of x0: then no node is ever sent x0.
+    columns, standardize, intercept, model
+        For the linear models, instead of x0 and n: the names of the columns, which every site's
+        data must have; whether they are scaled by their mean and deviation over all sites; whether
+        there is a column of ones; and a file for the final model (``desopt.load_model``). The
+        sites then get it too, and send their metrics of it (``client_app``).
     finished
-        Called with the result.
+        Called with the result; ``result.metrics`` are the sites' own, by site.
     settings
         Those of ``minimize`` except for data and engines (``workers`` is the number of nodes
         M), and those of ``Federation``. A run's configuration (``flwr run --run-config
         'rounds=50 step-size=0.3'``) takes precedence. With ``target`` or ``patience``, ``loss``
-        is "median" unless given: no single node ends the run.
+        is "median" unless given: no single node ends the run. ``progress=False``: without the
+        line that every round prints.
     """
     unknown = sorted(settings.keys() - _SETTINGS)
     if unknown:
         raise TypeError(f"unknown settings {unknown}; there are {', '.join(sorted(_SETTINGS))}")
-    if (x0 is None) == (n is None):
-        raise ValueError("give either x0, the starting point, or n, the dimension")
-    start = np.zeros(check.whole("n", n)) if x0 is None else x0
+    if sum(given is not None for given in (x0, n, settings.get("columns"))) != 1:
+        raise ValueError(
+            "give either x0, the starting point, or n, the dimension, or columns, their names"
+        )
+    start = x0 if n is None else np.zeros(check.whole("n", n))
 
     def main(grid: Grid, context: Context) -> None:
         told = {name.replace("-", "_"): value for name, value in context.run_config.items()}
@@ -76,10 +94,101 @@ def _run(grid: Grid, fun: Any, x0: Any, settings: dict[str, Any]) -> Result:
     by_loss = chosen["target"] is not None or chosen["patience"] is not None
     if by_loss and "loss" not in settings:
         chosen["loss"] = "median"
+    table = {name: chosen.pop(name) for name in TABLE}
+    say = _nothing if chosen["progress"] is False else _say
+    log = SiteLog(chosen["journal"])
     ours = {name: value for name, value in chosen.items() if name in _FEDERATION}
     theirs = {name: value for name, value in chosen.items() if name not in _FEDERATION}
-    federation = Federation(grid, last=theirs["rounds"], **ours)
-    return minimize(fun, x0, _elsewhere, engine=federation, **theirs)
+    federation = Federation(grid, last=theirs["rounds"], say=say, sites=log.names(), **ours)
+    trains_a_table = any(value is not None and value is not False for value in table.values())
+    if trains_a_table:
+        fun = _prepared(federation, fun, table, theirs)
+        del theirs["regularization"]  # it has its own
+        x0 = np.zeros(_width(fun)) if x0 is None else x0
+
+    def told(row: Any) -> None:
+        say(round_line(row, theirs["rounds"], federation.report))
+        log.write(**federation.report)
+
+    callbacks = (told, *as_callbacks(theirs.pop("callbacks")))
+    log.write(begin=theirs["rounds"], sites=log.names())
+    result = minimize(
+        fun, x0, _elsewhere, engine=federation, callbacks=callbacks, **theirs | {"progress": False}
+    )
+    if trains_a_table:
+        _conclude(federation, fun, result, table["model"], say)
+    result["metrics"] = federation.metrics
+    up, down = (result.history[-1][way] if result.history else 0 for way in _BYTES)
+    say(
+        f"done: {result.message}; loss {result.fun:.5g}, {up:,} bytes up, {down:,} down"
+        + (f"; the model is in {table['model']}" if table["model"] else "")
+    )
+    log.write(end=result.message, metrics=federation.metrics)
+    return result
+
+
+_BYTES = "bytes_up", "bytes_down"
+
+
+def _say(line: str) -> None:
+    """To whoever watches the run: Flower takes the ServerApp's output to ``flwr run --stream``."""
+    print(line, flush=True)
+
+
+def _nothing(line: str) -> None:
+    pass
+
+
+def _prepared(
+    federation: Federation, fun: Any, table: dict[str, Any], settings: dict[str, Any]
+) -> PreparedModel:
+    """The linear model of these columns; the sites' moments are asked for once in a run."""
+    if fun not in LOSSES:
+        raise ValueError(
+            f"columns, standardize, intercept and model are for the linear models "
+            f"({', '.join(LOSSES)}), got fun={fun!r:.80}"
+        )
+    columns = table["columns"]
+    if columns is None:
+        raise ValueError("give columns=NAMES with standardize, intercept or model")
+    names = columns.split(",") if isinstance(columns, str) else columns
+    inputs = Inputs(tuple(names), intercept=table["intercept"])
+    journal = settings["journal"]
+    if table["standardize"] and journal is not None and Path(journal).is_file():
+        inputs = _resumed(Path(journal)) or inputs  # ``minimize`` compares the rest
+    elif table["standardize"]:
+        moments = federation.survey(inputs.columns or (), settings["workers"])
+        inputs = inputs.standardised(moments.values())
+        federation.say(f"columns standardised by {len(moments)} of {settings['workers']} sites")
+    return PreparedModel(fun, check.real("regularization", settings["regularization"]), inputs)
+
+
+def _resumed(journal: Path) -> Inputs | None:
+    """The inputs that the run of a journal began with."""
+    known = read_header(journal)["config"]["objective"].get("inputs")
+    return None if known is None else Inputs.restore(known)
+
+
+def _width(model: PreparedModel) -> int:
+    return len(model.inputs.columns or ()) + model.inputs.intercept
+
+
+def _conclude(
+    federation: Federation,
+    model: PreparedModel,
+    result: Result,
+    path: str | None,
+    say: Callable[[str], None],
+) -> None:
+    """Write the model, and let the sites have and judge it."""
+    if path is not None:
+        provenance = provenance_of(federation.description, result.nit, result.x)
+        model_of(result.x, model.loss, model.inputs, provenance).save(path)
+    absent = federation.conclude()
+    for site, metrics in federation.metrics.items():
+        say(f"{site}: {', '.join(f'{name} {value:.4g}' for name, value in metrics.items())}")
+    if absent:
+        say(f"without the final model: {', '.join(absent)}")
 
 
 def _elsewhere(worker: int) -> Any:

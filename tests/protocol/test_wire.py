@@ -540,8 +540,8 @@ def test_descriptions_are_refused(name: str) -> None:
 
 
 def test_descriptions_have_a_limit() -> None:
-    with pytest.raises(ValueError, match="at most 65536"):
-        wire.pack_description(RUN, {"objective": "x" * 65_536})
+    with pytest.raises(ValueError, match=f"at most {2**20}"):
+        wire.pack_description(RUN, {"objective": "x" * 2**20})
     deep = wire.seal(wire.DESCRIPTION, RUN, 0, wire.NOWHERE, b"[" * 60_000)
     with pytest.raises(WireError, match="description"):
         wire.unpack_description(deep)

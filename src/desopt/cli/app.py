@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from desopt._version import __version__
-from desopt.cli import ask, bench, data, demo, options, replay, report, run, suite, tell
+from desopt.cli import ask, bench, data, demo, federation, options, replay, report, run, suite, tell
 from desopt.cli.options import Debug
 
 # Click's UsageError. Newer versions of typer carry a click of their own under a private
@@ -31,6 +31,7 @@ Examples:
   desopt data list                        the data sets known by name, and where they are
   desopt replay desopt-run/run.journal --round 50 --out x50.npy
                                           x after 50 rounds, for numpy.load
+  desopt federation status run.journal    a federated run: rounds, loss, which site answered when
   desopt bench --quick                    the kernels beside plain NumPy
 
 \b
@@ -82,6 +83,7 @@ for command in (run, ask, tell, demo, suite, report, replay, bench):
         getattr(command, name)
     )
 app.add_typer(data.app, name="data")
+app.add_typer(federation.app, name="federation")
 
 
 def _usage(error: Any) -> str:

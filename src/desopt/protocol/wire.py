@@ -46,7 +46,7 @@ FRAME = _HEAD.size + _CRC.size
 OVERHEAD = FRAME + codec.ANSWER_BYTES
 
 #: Limits of the two JSON texts, a run's settings and the names in a snapshot, and their nesting.
-MAX_DESCRIPTION = 2**16
+MAX_DESCRIPTION = 2**20
 MAX_FIELDS = 2**12
 MAX_DEPTH = 32
 

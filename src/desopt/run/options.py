@@ -253,8 +253,9 @@ OPTIONS: tuple[Option, ...] = (
              check=_optional(partial(checks.whole, least=2))),
     Option("standardize", False, bool,
            "Scale the columns to mean 0 and deviation 1 over the training rows.",
-           ("run",), _flag, "Problem"),
-    Option("intercept", False, bool, "Add a column of ones.", ("run",), _flag, "Problem"),
+           ("run", "federation"), _flag, "Problem"),
+    Option("intercept", False, bool, "Add a column of ones.", ("run", "federation"), _flag,
+           "Problem"),
     _problem("test_share", 0.2, float, "Share of the rows held out for testing."),
     Option("plugin", None, list[str] | None,
            "Module that registers methods, samplers or objectives; repeatable.", ("run", "ask"),
@@ -342,6 +343,8 @@ OPTIONS: tuple[Option, ...] = (
     _federation("loss", "mean", "How the nodes' values of the objective become one."),
     _federation("evaluation", None, "Data of the server, to evaluate the objective on."),
     _federation("poll", 0.2, "Seconds between two polls for replies."),
+    _federation("columns", None, "Names of the columns, which every site must have."),
+    _federation("model", None, "File that the final model is written to."),
 )  # fmt: skip
 
 

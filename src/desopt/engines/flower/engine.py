@@ -11,13 +11,15 @@ three times is left out of the round, so that none can keep the server busy.
 
 from __future__ import annotations
 
+import json
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from flwr.app import Error, Message
+from flwr.app import Error, Message, RecordDict
 from flwr.serverapp import Grid
 
 from desopt.contract import checks as check
@@ -25,8 +27,18 @@ from desopt.contract.errors import EngineError, check_name
 from desopt.contract.types import Answer, Task
 from desopt.data import as_shards
 from desopt.engines.base import Job, describe
+from desopt.engines.flower.asking import PATIENCE, VALID, Asking
 from desopt.engines.flower.nodes import ATTEMPTS, Nodes, logger
-from desopt.engines.flower.records import Order, pack, read_report
+from desopt.engines.flower.records import (
+    Order,
+    Report,
+    pack,
+    printable,
+    question,
+    read_report,
+    site_name,
+)
+from desopt.objectives.inputs import Moments
 from desopt.protocol import wire
 from desopt.protocol.replica import Replica
 from desopt.protocol.server import Server
@@ -35,11 +47,14 @@ from desopt.protocol.wire import Total
 #: Flower's code for a node that is gone.
 _GONE = 5
 
-#: Seconds that a message is valid unless a deadline is shorter.
-_VALID = 3600.0
-
 #: Characters of a node's own words in our log, and in an error.
 _LOGGED, _SHOWN = 300, 2000
+
+#: Lines about failures that are kept of a round, and metrics of a site.
+_TROUBLES = 20
+
+#: Seconds for the nodes to take leave.
+_FAREWELL = 300.0
 
 #: How the nodes' values of the objective become one.
 _LOSS_RULES = ("mean", "median")
@@ -77,6 +92,10 @@ class Federation:
         Seconds between two polls for replies.
     last
         The number of rounds, after which no work is requested along with the loss.
+    say
+        Called with a line for the operator where a round waits for more than a minute.
+    sites
+        The names of workers' sites, as far as they are known from an earlier start.
     """
 
     name = "flower"
@@ -94,6 +113,8 @@ class Federation:
         evaluation: Any = None,
         poll: float = 0.2,
         last: int | None = None,
+        say: Callable[[str], Any] | None = None,
+        sites: Mapping[int, str] | None = None,
     ) -> None:
         self._grid = grid
         self.deadline: float | None = check.optional(check.positive, "deadline", deadline)
@@ -108,6 +129,14 @@ class Federation:
         self.poll = check.positive("poll", poll)
         self.last = math.inf if last is None else last
         self.server: Server | None = None
+        self.say = say or logger.info
+        self.sites = dict(sites or {})
+        #: The last finished round: who answered after how many seconds, and who did not.
+        self.report: dict[str, Any] = {}
+        #: The run's settings, as the nodes have them.
+        self.description: dict[str, Any] = {}
+        #: What the nodes have found on rows of their own at the end, by site.
+        self.metrics: dict[str, dict[str, float]] = {}
 
     # --- what a run calls --------------------------------------------------------------------
 
@@ -115,6 +144,11 @@ class Federation:
         self._job = job
         self.server = None
         self._nodes = Nodes(job.workers, self.nodes)
+        self._nodes.sites |= self.sites
+        self._heard: dict[int, float] = {}  # when a worker's message was last accepted
+        self._answered: dict[int, float] = {}  # seconds until its answer came, in this round
+        self._troubles: list[str] = []
+        self._refused: Counter[str] = Counter()
         self._pending: dict[str, _Sent] = {}  # by message
         self._without: set[int] = set()  # workers that have no total to give, in this round
         self._opened: float | None = None
@@ -130,8 +164,10 @@ class Federation:
         if self.server is None:
             self._open(state)
         else:
+            self.report = self._closed()
             self.server.advance(state, self._merged)
         self._opened = None
+        self._answered, self._troubles = {}, []
         self._nodes.begin_round()
         self._without.clear()
 
@@ -159,12 +195,42 @@ class Federation:
     def close(self) -> None:
         self._pending = {}
 
+    def _closed(self) -> dict[str, Any]:
+        """The round as its operator wants to know it."""
+        server, now = self._server, time.monotonic()
+        missing = [worker for worker in sorted(server.asked) if worker not in server.answers]
+        silent = {w: now - self._heard[w] if w in self._heard else None for w in missing}
+        new = Counter({str(reason): n for reason, n in server.refused.items()})
+        refused, self._refused = new - self._refused, new
+        return {
+            "round": server.state.round + 1,
+            "answered": {w: _rounded(self._answered.get(w, 0.0)) for w in sorted(server.answers)},
+            "missing": {w: None if s is None else _rounded(s) for w, s in silent.items()},
+            "sites": {w: self._nodes.site(w) for w in sorted({*server.answers, *missing})},
+            "refused": dict(refused),
+            "troubles": self._troubles[:_TROUBLES],
+        }
+
+    def _waiting(self, seconds: float) -> str:
+        """For whom a round waits, and for how long."""
+        server, present = self._server, len(self._nodes.present)
+        if self._opened is None:
+            return f"waiting for nodes: {present} connected, min_nodes is {self.min_nodes}"
+        wanted = server.asked if self._work_follows else range(server.workers)
+        late = [w for w in sorted(wanted) if w not in server.answers]
+        names = ", ".join(self._nodes.site(worker) for worker in late[:_TROUBLES])
+        return (
+            f"round {server.state.round + 1}: {seconds:.0f} s, waiting for {names or 'losses'}; "
+            f"{present} nodes connected"
+        )
+
     def _open(self, state: Any) -> None:
         job = self._job
         self.server = Server(
             job.algorithm, state, job.workers, asked=job.asked, batch_size=job.batch_size
         )
-        self._description = wire.pack_description(self.server.run, describe(job, state.x))
+        self.description = describe(job, state.x)
+        self._description = wire.pack_description(self.server.run, self.description)
         known = state.x if state.round == 0 and not state.x.any() else None
         newcomer = Replica(job.algorithm, job.n, job.workers, self.server.run, x0=known)
         self._newcomer = newcomer.ask()
@@ -188,7 +254,11 @@ class Federation:
     def _exchange(self, complete: Callable[[], bool], *, total: bool) -> None:
         """Send and receive until it is complete or the round is over."""
         work = self._work_follows
+        began = said = time.monotonic()
         while not complete():
+            if time.monotonic() - said > PATIENCE:
+                said = time.monotonic()
+                self.say(self._waiting(said - began))
             self._nodes.update(self._grid.get_node_ids())
             if self._opened is None and len(self._nodes.present) >= self.min_nodes:
                 self._opened = time.monotonic()
@@ -209,7 +279,7 @@ class Federation:
     def _send(self, nodes: Iterable[int], work: bool, total: bool) -> None:
         busy = {sent.node for sent in self._pending.values()}
         free = [n for n in sorted(nodes) if n not in busy and self._wanted(n, work, total)]
-        valid, round = min(self._left(), _VALID), self._server.state.round
+        valid, round = min(self._left(), VALID), self._server.state.round
         messages = [
             Message(pack(self._order(node, work, total)), node, "train", ttl=valid,
                     group_id=str(round))
@@ -265,18 +335,22 @@ class Federation:
 
     def _failed(self, node: int, error: Error) -> None:
         """A node that is gone joins anew when it returns; an app that fails is tried again."""
-        said = _printable(error.reason or "")
-        logger.warning("node %d: error %d, %s", node, error.code, _line(said))
+        said = printable(error.reason or "")
+        logger.warning("%s: error %d, %s", self._nodes.name(node), error.code, _line(said))
         if error.code == _GONE:
             self._nodes.forget([node])
         self._strike(node, said[-_SHOWN:])
 
     def _strike(self, node: int, why: str, failures: int = 1) -> None:
         """Count a failure; after the last one the round goes on without the node, if it can."""
+        name = self._nodes.name(node)
+        trouble = f"{name}: {_line(why.strip().partition(chr(10))[0])}"  # without a traceback
+        if trouble not in self._troubles[:_TROUBLES]:
+            self._troubles.append(trouble)
         if not self._nodes.count_failure(node, failures):
             return
         round, worker = self._server.state.round, self._nodes.worker.get(node)
-        logger.warning("node %d is left out of round %d: %s", node, round, _line(why))
+        logger.warning("%s is left out of round %d: %s", name, round, _line(why))
         if worker is not None and self._speaks(node, worker):
             self._without.add(worker)
             if not self._owed(worker, self._work_follows, total=False):
@@ -284,34 +358,50 @@ class Federation:
         patient = self.deadline is not None or self.min_answers is not None
         if not patient and not self._nodes.can_all_answer():
             raise EngineError(
-                f"the ClientApp of node {node} failed {ATTEMPTS} times in round {round}, and "
+                f"the ClientApp of {name} failed {ATTEMPTS} times in round {round}, and "
                 f"without deadline or min_answers the round cannot close: {why}"
             )
 
     def _read(self, sent: _Sent, reply: Message) -> None:
         node = sent.node
         try:
-            report = read_report(reply.content)
-            self._nodes.check(node, report.worker)
+            report = self._report(node, reply.content)
         except ValueError as error:
             self._strike(node, str(error), ATTEMPTS)
+            return
+        if report.error:
+            logger.warning("%s: %s", self._nodes.name(node), _line(report.error))
+            self._strike(node, report.error[-_SHOWN:])
             return
         if not report.messages:
             self._nodes.forget([node])
             self._strike(node, f"worker {report.worker} says that it knows of no run")
             return
-        if node not in self._nodes.worker:
-            self._nodes.join(node, report.worker)
-            self._server.admit(node, [report.worker])
+        self._admit(node, report.worker)
         if self._speaks(node, report.worker):
             self._take(sent, report.worker, report.messages)
+
+    def _report(self, node: int, content: RecordDict) -> Report:
+        """A node's report, if it can be the worker that it says."""
+        report = read_report(content)
+        self._nodes.check(node, report.worker)
+        self._nodes.call(node, report.worker, report.site)
+        return report
+
+    def _admit(self, node: int, worker: int) -> None:
+        if node not in self._nodes.worker:
+            self._nodes.join(node, worker)
+            self._server.admit(node, [worker])
 
     def _take(self, sent: _Sent, worker: int, messages: Iterable[bytes]) -> None:
         """Hand the messages of a worker's speaker to the server; what is missing is a failure."""
         server = self._server
         refusals = server.refused.total()
         for message in messages:
-            server.receive(sent.node, message)
+            if server.receive(sent.node, message) is not None:
+                self._heard[worker] = time.monotonic()
+        if worker in server.answers and self._opened is not None:
+            self._answered.setdefault(worker, time.monotonic() - self._opened)
         if sent.round != server.state.round:
             return  # too late for a round that is over; the next message comes in time
         if sent.total and worker not in server.totals and server.in_step(sent.node):
@@ -320,10 +410,103 @@ class Federation:
             refused = f": {server.refusal}" if server.refused.total() > refusals else ""
             self._strike(sent.node, f"worker {worker} did not say what it was asked for{refused}")
 
+    # --- outside the rounds ------------------------------------------------------------------
 
-def _printable(text: str) -> str:
-    """A stranger's words, without characters that move a terminal's cursor."""
-    return "".join(c if c.isprintable() or c == "\n" else " " for c in text)
+    def survey(self, columns: Sequence[str], workers: int) -> dict[int, Moments]:
+        """The moments of these columns at the sites, by worker; before ``start``.
+
+        All workers are waited for. At the deadline, or when no connected node is left to ask,
+        those who have answered are enough if they are at least ``min_answers``.
+        """
+        nodes, found = Nodes(workers, self.nodes), dict[int, Moments]()
+
+        def take(node: int, content: RecordDict) -> None:
+            report = read_report(content)
+            nodes.check(node, report.worker)
+            nodes.call(node, report.worker, report.site)
+            if report.error:
+                raise ValueError(report.error)
+            found.setdefault(report.worker, Moments.restore(_json(report.found), len(columns)))
+            self.sites |= nodes.sites
+
+        def complete(idle: bool) -> bool:
+            patient = self.min_answers is not None and len(found) >= self.min_answers
+            if idle and not patient and asking.failures and len(found) < workers:
+                node, why = next(iter(asking.failures.items()))
+                raise EngineError(f"{nodes.name(node)} has not the columns of this run: {why}")
+            return len(found) == workers or (idle and patient)
+
+        def waiting(seconds: float) -> None:
+            absent = [nodes.site(worker) for worker in range(workers) if worker not in found]
+            self.say(f"statistics of columns: {seconds:.0f} s, waiting for {', '.join(absent)}")
+
+        asking = Asking(self._grid, "query", lambda _: question(columns), take, self.poll)
+        asking.until(complete, self.deadline, waiting)
+        if len(found) < (self.min_answers or 1):
+            raise EngineError(
+                f"{len(found)} of {workers} sites have sent the statistics of their columns in "
+                f"time: {'; '.join(map(_line, asking.failures.values())) or 'none of them failed'}"
+            )
+        return found
+
+    def conclude(self) -> list[str]:
+        """Bring the nodes to the final x, for them to keep and to judge; sites that were not told.
+
+        For as long as the deadline, and five minutes at most.
+        """
+        told: set[int] = set()
+
+        def take(node: int, content: RecordDict) -> None:
+            report = self._report(node, content)
+            if report.error:
+                raise ValueError(report.error)
+            self._admit(node, report.worker)
+            for message in report.messages:
+                self._server.receive(node, message)
+            if not report.messages:
+                self._nodes.forget([node])
+            if not report.found:
+                raise ValueError("it has not reached the end yet")
+            told.add(report.worker)
+            if metrics := _metrics(_json(report.found)):
+                self.metrics[self._nodes.site(report.worker)] = metrics
+
+        def content(node: int) -> RecordDict:
+            return pack(self._order(node, work=False, total=False))
+
+        self._nodes.update(self._grid.get_node_ids())
+        asking = Asking(self._grid, "evaluate", content, take, self.poll)
+        workers = self._server.workers
+        asking.until(
+            lambda idle: len(told) == workers or idle,
+            min(self.deadline or _FAREWELL, _FAREWELL),
+            lambda seconds: self.say(f"the final model: {seconds:.0f} s, {len(told)} sites told"),
+        )
+        for node, why in asking.failures.items():
+            logger.warning("%s at the end: %s", self._nodes.name(node), _line(why))
+        return [self._nodes.site(worker) for worker in range(workers) if worker not in told]
+
+
+def _rounded(seconds: float) -> float:
+    return round(seconds, 3)
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise ValueError(f"not JSON: {text!r:.80}") from None
+
+
+def _metrics(found: Any) -> dict[str, float]:
+    """A site's own findings, as far as they are numbers."""
+    if not isinstance(found, dict) or len(found) > _TROUBLES:
+        raise ValueError("not a few metrics by name")
+    return {
+        site_name(name): value
+        for name, value in found.items()
+        if type(value) in (int, float) and math.isfinite(value)
+    }
 
 
 def _line(text: str) -> str:

@@ -26,6 +26,21 @@ class Nodes:
         self.worker: dict[int, int] = {}  # by node, of those that have joined
         self._claims: dict[int, list[int]] = {}  # by worker: the nodes that say they are it
         self._failures: Counter[int] = Counter()  # by node, in this round
+        self.sites: dict[int, str] = {}  # by worker: the name in its node's configuration
+        self._called: dict[int, str] = {}  # the same by node
+
+    def call(self, node: int, worker: int, site: str) -> None:
+        """Take note of a site's own name."""
+        if site:
+            self.sites[worker] = self._called[node] = site
+
+    def name(self, node: int) -> str:
+        """The site of a node; Flower's number where it has not said."""
+        return self._called.get(node, f"node {node}")
+
+    def site(self, worker: int) -> str:
+        """The site of a worker."""
+        return self.sites.get(worker, f"worker {worker}")
 
     def begin_round(self) -> None:
         """Forgive all failures."""
@@ -53,8 +68,10 @@ class Nodes:
         if len(nodes) > 1:
             logger.warning(
                 "nodes %s say that they are worker %d and take turns: give each a partition-id of "
-                "its own, or say with nodes= who is who", nodes, worker
-            )  # fmt: skip
+                "its own, or say with nodes= who is who",
+                [self._called.get(each, each) for each in nodes],
+                worker,
+            )
 
     def forget(self, nodes: Iterable[int]) -> None:
         """Remove nodes that are gone, or no longer know the run."""

@@ -1,0 +1,274 @@
+"""What an operator sees of a federation, and the model that its sites share."""
+
+import json
+import re
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import desopt
+
+pytest.importorskip("flwr", reason="Flower is not installed: pip install 'desopt[flower]'")
+
+from flwr.supercore.task_identity import TaskIdentity
+from helpers.loopback import SETTINGS, WORKERS, Clock, Loopback, federated, run, shard
+
+from desopt.data.splits import held_out
+from desopt.engines.flower import asking, engine
+from desopt.federate import client_app, server_app
+from desopt.objectives.inputs import Inputs, Moments, PreparedModel
+from desopt.objectives.metrics import auc
+from desopt.run.sites import status
+
+SITES = ("hospital-a", "hospital-b", "hospital-c")
+NAMES = [f"c{i}" for i in range(5)]
+
+
+@pytest.fixture(autouse=True)
+def _identity(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A message carries who made it, which Flower tells each of its own processes."""
+    for name in ("_run_id", "_node_id", "_task_id"):
+        monkeypatch.setattr(TaskIdentity, name, 1)
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    own = {"monotonic": clock.monotonic, "sleep": clock.sleep}
+    monkeypatch.setattr(Loopback, "clock", clock)
+    for module in (asking, engine):
+        monkeypatch.setattr(module, "time", SimpleNamespace(**vars(time) | own))
+    return clock
+
+
+def named(grid: Loopback, **more: str) -> Loopback:
+    """The grid, with sites in the nodes' configurations."""
+    for site, context in zip(SITES, grid.contexts.values(), strict=True):
+        context.node_config |= {"site": site, **{k: v.format(site) for k, v in more.items()}}
+    return grid
+
+
+def rows(worker: int) -> tuple[Any, Any]:
+    """A site's rows: columns of different sizes, some values missing, another mean at each site."""
+    X = shard(worker)[0]
+    X = X[:, :5] * [1.0, 10.0, 100.0, 1.0, 1.0] + [worker, 5.0, 1000.0, 0.0, 0.0]
+    X[worker::7, 2] = np.nan
+    return X, np.where(X[:, 0] > worker, 1.0, -1.0)
+
+
+def frame(config: Mapping[str, Any]) -> tuple[Any, Any]:
+    X, y = rows(config["partition-id"])
+    columns = {name: X[:, i] for i, name in enumerate(NAMES)}
+    return {"patient": ["x"] * len(y), **dict(reversed(columns.items()))}, y
+
+
+def trained(grid: Loopback, **more: Any) -> desopt.Result:
+    """A run of a table by name, through the ServerApp."""
+    found: list[desopt.Result] = []
+    settings = {"rounds": 4, "poll": 0.01, "columns": NAMES, "standardize": True, "intercept": True}
+    run(
+        server_app("lr", workers=WORKERS, finished=found.append, **settings | SETTINGS | more), grid
+    )
+    return found[0]
+
+
+# --- lines, names, status --------------------------------------------------------------------
+
+
+def test_every_round_is_one_line_with_the_sites_that_are_missing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    grid, path = named(Loopback()), tmp_path / "run.journal"
+    grid.mishap = lambda node, round: "lost" if node == 11 and round == 2 else ""
+    result = federated(grid, rounds=4, journal=path, deadline=41.0, progress=None, poll=0.1)
+    lines = capsys.readouterr().out.splitlines()
+    losses = result.history["loss"]
+    assert lines[0] == f"round 1/4 loss {losses[0]:.5g} answered 3 of 3"
+    silent = re.fullmatch(
+        r"round 3/4 loss \S+ answered 2 of 3, missing: 1 \(hospital-b, (\d+) s\)", lines[2]
+    )
+    assert silent is not None
+    assert 41 <= int(silent[1]) <= 43
+    assert len(lines) == 5
+    up = result.history["bytes_up"][-1]
+    assert lines[4].startswith(
+        f"done: 4 rounds done (engine flower); loss {losses[-1]:.5g}, {up:,.0f} bytes"
+    )
+    assert "hospital-b: error 3, expired" in caplog.text
+    assert "node 1" not in caplog.text + "".join(lines)
+
+    found = status(path)
+    assert (found["rounds"], found["of"], found["loss"]) == (4, 4, losses[-1])
+    assert [(site["site"], site["answered"], site["last_round"]) for site in found["sites"]] == [
+        ("hospital-a", 4, 4), ("hospital-b", 3, 4), ("hospital-c", 4, 4),
+    ]  # fmt: skip
+    assert [each["missing"] for each in found["recent"]] == [[], [], ["hospital-b"], []]
+    assert found["ended"] == result.message
+
+
+def test_a_long_wait_is_announced_every_minute(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], clock: Clock
+) -> None:
+    grid = named(Loopback())
+    grid.mishap = lambda node, round: "lost" if node == 12 and round == 1 else ""
+    federated(grid, rounds=2, deadline=200.0, progress=None, poll=1.0)
+    lines = [line for line in capsys.readouterr().out.splitlines() if "waiting" in line]
+    assert [line.partition(";")[0] for line in lines] == [
+        f"round 2: {seconds} s, waiting for hospital-c" for seconds in (61, 122, 183)
+    ]
+
+
+def test_failures_name_the_site(tmp_path: Path) -> None:
+    def load(config: Mapping[str, Any]) -> Any:
+        if config["partition-id"] == 1:
+            raise OSError("no such disk")
+        return shard(config["partition-id"])
+
+    grid, path = named(Loopback(app=client_app("lr", load))), tmp_path / "run.journal"
+    with pytest.raises(
+        desopt.EngineError, match=r"of hospital-b failed 3 times(.|\n)*no such disk"
+    ):
+        federated(grid)
+    federated(grid, journal=path, min_answers=2, rounds=2)
+    found = status(path)
+    assert any("hospital-b: ObjectiveError: loader failed" in line for line in found["troubles"])
+
+
+def test_names_survive_a_restart_of_the_server(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    grid, path = named(Loopback()), tmp_path / "run.journal"
+    federated(grid, rounds=2, journal=path)
+    grid.absent = {12}
+    federated(grid, rounds=3, journal=path, min_answers=2, progress=None)
+    assert "answered 2 of 3, missing: 1 (hospital-c, never heard of)" in capsys.readouterr().out
+    assert status(path)["starts"] == 2
+
+
+def test_a_name_cannot_write_on_the_operators_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    grid = Loopback()
+    grid.contexts[11].node_config["site"] = "x\x1b[2J\n" + "y" * 100
+    grid.mishap = lambda node, round: "lost" if node == 11 and round == 1 else ""
+    federated(grid, rounds=2, deadline=5.0, progress=None)
+    out = capsys.readouterr().out
+    assert "\x1b" not in out
+    assert f"missing: 1 (x [2J {'y' * 58}, 5 s)" in out
+
+
+# --- a table of columns ----------------------------------------------------------------------
+
+
+def test_a_table_is_standardised_over_all_sites_and_trained_as_in_one_place(
+    tmp_path: Path,
+) -> None:
+    """Against ``minimize`` on tables prepared here, from the pooled moments: the same bits."""
+    app = client_app("lr", frame, held_out=0.25, metrics={"auc": auc})
+    grid = named(Loopback(app=app), model=str(tmp_path / "{}.json"))
+    path = tmp_path / "model.json"
+    found = trained(grid, model=str(path), journal=tmp_path / "run.journal")
+    parts = [(*rows(w), *held_out(30 + w, 0.25)) for w in range(WORKERS)]
+    moments = [Moments.of(X[train]) for X, _, train, _ in parts]
+    inputs = Inputs(tuple(NAMES), intercept=True).standardised(moments)
+    shards = [(inputs.apply(X[train]), y[train]) for X, y, train, _ in parts]
+    expected = desopt.minimize(
+        PreparedModel("lr", 1e-6, inputs), None, shards, rounds=4, engine="serial", **SETTINGS
+    )
+    assert found.x.tobytes() == expected.x.tobytes()
+    pooled = np.concatenate([X[train] for X, _, train, _ in parts])
+    np.testing.assert_allclose(inputs.means, np.nanmean(pooled, 0), rtol=1e-12)
+    np.testing.assert_allclose(inputs.scales, np.nanstd(pooled, 0), rtol=1e-12)
+
+    model = desopt.load_model(path)
+    assert model.inputs == inputs
+    assert (*model.weights, model.intercept) == tuple(found.x)
+    assert model.provenance["x"] == found.digest
+    for site, (X, y, _, test) in zip(SITES, parts, strict=True):
+        assert (tmp_path / f"{site}.json").read_bytes() == path.read_bytes()
+        score = model.decision_function(dict(zip(NAMES, X[test].T, strict=True)))
+        assert found.metrics[site]["rows"] == test.size
+        assert found.metrics[site]["auc"] == pytest.approx(auc(y[test], score))
+    assert status(tmp_path / "run.journal")["metrics"] == found.metrics
+
+
+def test_statistics_are_sent_once_also_when_the_server_starts_again(tmp_path: Path) -> None:
+    questions: list[int] = []
+    honest = client_app("lr", frame)
+
+    def app(message: Any, context: Any) -> Any:
+        questions.append(message.metadata.message_type == "query")
+        return honest(message, context)
+
+    path = tmp_path / "run.journal"
+    first = trained(Loopback(app=app), journal=path, rounds=2)
+    assert sum(questions) == WORKERS
+    again = trained(Loopback(app=app), journal=path, rounds=4)
+    assert sum(questions) == WORKERS
+    assert again.x.tobytes() == trained(Loopback(app=app)).x.tobytes() != first.x.tobytes()
+
+
+def test_a_site_without_a_column_ends_the_run_with_its_name() -> None:
+    def load(config: Mapping[str, Any]) -> Any:
+        columns, y = frame(config)
+        columns["c2"] = np.nan_to_num(columns["c2"])
+        if config["partition-id"] == 1:
+            del columns["c3"]
+        return columns, y
+
+    for standardize in (True, False):
+        grid = named(Loopback(app=client_app("lr", load)))
+        with pytest.raises(desopt.EngineError, match=r"hospital-b (.|\n)*without 'c3'; it has"):
+            trained(grid, standardize=standardize)
+
+
+def test_a_site_that_is_late_is_standardised_by_the_others(tmp_path: Path) -> None:
+    grid = named(Loopback(app=client_app("lr", frame)), model=str(tmp_path / "{}.json"))
+    grid.absent = {12}
+    found = trained(
+        grid, min_answers=2, deadline=50.0, callbacks=[lambda row: grid.absent.clear()],
+        model=str(tmp_path / "model.json"),
+    )  # fmt: skip
+    moments = [Moments.of(rows(worker)[0]) for worker in range(2)]
+    inputs = Inputs(tuple(NAMES), intercept=True).standardised(moments)
+    assert desopt.load_model(tmp_path / "model.json").inputs == inputs
+    late = (tmp_path / "hospital-c.json").read_bytes()
+    assert late == (tmp_path / "model.json").read_bytes()
+    assert found.nit == 4
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        "", "{}", "[1]", "x",
+        json.dumps({"counts": [1] * 5, "means": [0.0] * 5, "squares": [-1.0] * 5}),
+        json.dumps({"counts": [10**30] * 5, "means": [0.0] * 5, "squares": [1.0] * 5}),
+    ],
+)  # fmt: skip
+def test_strange_moments_are_refused(found: str) -> None:
+    honest = client_app("lr", frame)
+
+    def app(message: Any, context: Any) -> Any:
+        reply = honest(message, context)
+        if context.node_id == 11 and message.metadata.message_type == "query":
+            reply.content["desopt"]["found"] = found
+        return reply
+
+    with pytest.raises(desopt.EngineError, match="node 11 has not the columns"):
+        trained(Loopback(app=app))
+
+
+def test_settings_of_a_table_are_checked() -> None:
+    for settings, message in (
+        ({"n": 3, "columns": NAMES}, "give either x0"),
+        ({"n": 3, "standardize": True}, "give columns=NAMES"),
+        ({"columns": NAMES, "fun": max}, "are for the linear models"),
+        ({"columns": ["a", "a"]}, "more than one column is called 'a'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            run(server_app(**{"fun": "lr", **settings}), Loopback())
+    with pytest.raises(ValueError, match="give held_out"):
+        client_app("lr", frame, metrics=["auc"])
