@@ -111,7 +111,7 @@ def test_a_batch_of_all_rows_has_each_of_them_once() -> None:
         ((X, TIME, EVENT + 1), "events must be 1"),
         ((X, TIME + np.inf, EVENT), "times must be finite"),
         ((X, TIME, 0.0 * EVENT), "worker 0 has no event"),
-        ([DATA, (X[:3], TIME[:3], np.zeros(3))], "worker 1 has no event"),
+        ([DATA, (X[:3], TIME[:3], np.zeros(3))], r"data\[1\] has no event"),
     ],
 )
 def test_refused_data(data: Any, message: str) -> None:

@@ -42,7 +42,12 @@ class CartPole:
             )
 
     def settings(self) -> dict[str, Any]:
-        return {"name": "cart-pole", "hidden": self.hidden, "limit": self.limit}
+        return {
+            "name": "cart-pole",
+            "hidden": self.hidden,
+            "limit": self.limit,
+            "spread": self.spread,
+        }
 
     def episodes(self, rng: np.random.Generator, b: int) -> FloatArray:
         """States at which b episodes start: ``data`` for ``minimize``."""

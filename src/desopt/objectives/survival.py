@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, NoReturn, cast, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -96,8 +96,9 @@ class Cox:
             return shards  # each is prepared where it is loaded
         if isinstance(shards, Partitioned):
             table = _checked(shards.arrays, "data", {})
-            starts = shards.bounds[:-1]
-            _check_events(np.add.reduceat(table[2][shards.rows], starts))
+            counts = np.add.reduceat(table[2][shards.rows], shards.bounds[:-1])
+            for worker in np.flatnonzero(counts == 0)[:1]:
+                _refuse_without_events(f"data: worker {worker}")
             return replace(shards, arrays=table, single=False)
         done: dict[int, Any] = {}  # shards of one data set go on sharing their arrays
         prepared: list[Shard] = []
@@ -107,10 +108,9 @@ class Cox:
             if isinstance(shard, Rows):
                 table = _checked(shard.arrays, shard.where, done)
                 shard = replace(shard, arrays=table, single=False)
+                if not table[2][shard.numbers()].any():
+                    _refuse_without_events(shard.where)
             prepared.append(shard)
-        if not some:
-            counts = [s.arrays[2][s.numbers()].sum() for s in prepared if isinstance(s, Rows)]
-            _check_events(counts)
         return prepared
 
     def bind(self, batch: Batch, x: FloatArray) -> CoxFunction:
@@ -227,14 +227,12 @@ def _checked(arrays: tuple[Any, ...], where: str, done: dict[int, Any]) -> Survi
     return SurvivalTable(arrays, where, done)
 
 
-def _check_events(counts: Any) -> None:
-    """Refuse a worker without events: to it all points are equal, and it would only add noise."""
-    for worker, count in enumerate(counts):
-        if not count:
-            raise ValueError(
-                f"data: worker {worker} has no event in its rows, so its likelihood does not "
-                "depend on x; leave it out, or use fewer workers"
-            )
+def _refuse_without_events(where: str) -> NoReturn:
+    """To a worker without events all points are equal: it would only add noise."""
+    raise ValueError(
+        f"{where} has no event in its rows, so its likelihood does not depend on x; leave it out, "
+        "or use fewer workers"
+    )
 
 
 def _table_of(arrays: tuple[Any, ...]) -> SurvivalTable:
