@@ -4,7 +4,8 @@ A step of l coordinates changes only the margins of the rows that have those col
 (``kernels.columns``).
 
 ``box`` is None or (lower, upper). A step out of it is projected. ``tilt`` is None or what
-``kernels.correction`` adds to the comparisons. With None, no code is compiled for either.
+``kernels.correction`` adds to the comparisons. ``scored`` is None or what ``kernels.scores`` needs
+besides margins. With None, no code is compiled for any of them.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from desopt.kernels.columns import DenseColumns, collect, number_columns, shift_
 from desopt.kernels.jit import EXACT, exact, exact_inline
 from desopt.kernels.lanes import WIDTH
 from desopt.kernels.layouts import take_members
-from desopt.kernels.losses import fill_losses, sum_losses
+from desopt.kernels.losses import fill_losses
 from desopt.kernels.philox import draw_mixture, fill_integers
+from desopt.kernels.scores import sum_batch
 from desopt.kernels.steps import apply_row, project_row, undo_row
 
 _U = np.uint64
@@ -112,11 +114,11 @@ def tilted(tilt, slot, step, k, old, change):
 
 @exact
 def search_all_rows(
-    columns, margin, values, slot, step, kind, penalty, accepted, box=None, tilt=None
+    columns, margin, values, slot, step, kind, penalty, accepted, box=None, tilt=None, scored=None
 ):  # fmt: skip
     """The search where a step touches many rows: all losses are computed."""
     b, l = margin.size, slot.shape[1]
-    total = sum_losses(kind, margin)
+    total = sum_batch(kind, margin, scored)
     trial = np.empty(b)
     drawn = np.full(values.size, -1, np.int64)
     old, changes = np.empty(l), np.empty(l)
@@ -138,7 +140,7 @@ def search_all_rows(
             slots[count], changes[count] = s, change
             count += 1
         shift_margins(columns, slots, changes, count, margin, trial)
-        new_total = sum_losses(kind, trial)
+        new_total = sum_batch(kind, trial, scored)
         total_change = (new_total - total) / b + 0.5 * penalty * penalty_change
         decisive, stays = total_change, False
         if tilt is not None:
@@ -153,22 +155,23 @@ def search_all_rows(
     return nans
 
 
-def run_search(columns, margin, values, slot, step, kind, penalty, accepted, box, tilt):
-    """The search that suits the columns."""
+def run_search(columns, margin, values, slot, step, kind, penalty, accepted, box, tilt, scored):
+    """The search that suits the columns and the loss."""
 
 
 @overload(run_search, jit_options=EXACT, inline="always")
-def _run_search(columns, margin, values, slot, step, kind, penalty, accepted, box, tilt):
-    if columns.instance_class is DenseColumns:
+def _run_search(columns, margin, values, slot, step, kind, penalty, accepted, box, tilt, scored):
+    # A loss of the whole batch, or with weights, is computed from all of its rows.
+    if columns.instance_class is DenseColumns or isinstance(scored, BaseTuple):
 
-        def dense(columns, margin, values, slot, step, kind, penalty, accepted, box, tilt):
+        def every(columns, margin, values, slot, step, kind, penalty, accepted, box, tilt, scored):
             return search_all_rows(
-                columns, margin, values, slot, step, kind, penalty, accepted, box, tilt
+                columns, margin, values, slot, step, kind, penalty, accepted, box, tilt, scored
             )
 
-        return dense
+        return every
 
-    def sparse(columns, margin, values, slot, step, kind, penalty, accepted, box, tilt):
+    def sparse(columns, margin, values, slot, step, kind, penalty, accepted, box, tilt, scored):
         rows_per_step = slot.shape[1] * columns.row.size / values.size
         if 4.0 * rows_per_step > margin.size:
             return search_all_rows(
@@ -221,7 +224,7 @@ def _tilt_at(tilt, columns, values):
 @exact
 def search_mixture(
     layout, members, size, b, rows_key, y, x, scale, l, gaussian, kind, penalty, accepted, key,
-    first, box=None, tilt=None,
+    first, box=None, tilt=None, scored=None,
 ):  # fmt: skip
     """Steps of l coordinates from x, on b rows drawn from the members (b = 0: on all of them).
 
@@ -246,11 +249,11 @@ def search_mixture(
     for c in range(columns.size):
         values[c] = x[columns[c]]
     nans = np.int64(UNSEARCHED)
-    if np.isfinite(sum_losses(kind, margin)):
+    if np.isfinite(sum_batch(kind, margin, scored)):
         of_slots = box_at(box, columns)
         found = run_search(
             collected, margin, values, slot, step, kind, penalty, accepted, of_slots,
-            tilt_at(tilt, columns, values),
+            tilt_at(tilt, columns, values), scored,
         )  # fmt: skip
         nans = np.int64(found)
     change = np.empty(columns.size)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 
@@ -48,6 +48,11 @@ class LinearModel:
         if not (np.isfinite(self.penalty) and self.penalty >= 0):
             raise ValueError(f"regularization must be a number >= 0, got {self.penalty!r}")
 
+    @property
+    def numbers(self) -> tuple[int, float]:
+        """Loss and penalty, as the kernels take them."""
+        return LOSSES[self.loss].kind, self.penalty
+
     def settings(self) -> dict[str, Any]:
         return {"name": self.loss, "penalty": self.penalty}
 
@@ -79,29 +84,37 @@ class LinearModel:
     def score(self, shard: Rows, x: FloatArray) -> tuple[float, int]:
         """f on all rows of a shard, and the number of rows on the wrong side."""
         table = table_of(shard.arrays).fits(shard.where, x)
-        model = LOSSES[self.loss].kind, self.penalty
         value, errors = linear.value_and_errors(
-            table.layout, shard.numbers(), table[1], as_plain(x), *model
+            table.layout, shard.numbers(), table[1], as_plain(x), *self.numbers
         )
         return float(value), int(errors)
 
     def bind(self, batch: Batch, x: FloatArray) -> LinearFunction:
         return LinearFunction(self, batch, x)
 
-    def rows_of(self, batch: Batch, x: FloatArray) -> tuple[LabelledTable, IndexArray]:
-        """The table that a batch is from, and its row numbers there; for points like x."""
-        if batch.shard.arrays:
-            shard = cast(Rows, batch.shard)
-            return table_of(shard.arrays).fits(shard.where, x), shard.numbers(batch)
-        (drawn,) = batch.arguments()
-        try:
-            rows = as_rows(drawn, "the batch of draw(rng, b)")
-            (prepared,) = self.prepare([rows], some=True)
-            table = table_of(prepared.arrays).fits(rows.where, x)
-        except (TypeError, ValueError) as error:
-            kind = TypeError if isinstance(error, TypeError) else ValueError
-            raise kind(f"worker {batch.stream.worker}: {error}") from error
-        return table, rows.numbers()
+
+class Model(Protocol):
+    """What ``LinearFunction`` needs of a model of linear scores."""
+
+    @property
+    def numbers(self) -> tuple[int, float]: ...
+    def prepare(self, shards: Sequence[Shard], *, some: bool = False) -> Sequence[Shard]: ...
+
+
+def rows_of(model: Model, batch: Batch, x: FloatArray) -> tuple[LabelledTable, IndexArray]:
+    """The table that a batch is from, and its row numbers there; for points like x."""
+    if batch.shard.arrays:
+        shard = cast(Rows, batch.shard)
+        return table_of(shard.arrays).fits(shard.where, x), shard.numbers(batch)
+    (drawn,) = batch.arguments()
+    try:
+        rows = as_rows(drawn, "the batch of draw(rng, b)")
+        (prepared,) = model.prepare([rows], some=True)
+        table = table_of(prepared.arrays).fits(rows.where, x)
+    except (TypeError, ValueError) as error:
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(f"worker {batch.stream.worker}: {error}") from error
+    return table, rows.numbers()
 
 
 class LinearFunction:
@@ -111,10 +124,10 @@ class LinearFunction:
     values.
     """
 
-    def __init__(self, model: LinearModel, batch: Batch, x: FloatArray) -> None:
+    def __init__(self, model: Model, batch: Batch, x: FloatArray) -> None:
         self.rows = batch.rows
-        self._linear, self._batch = model, batch
-        self._loss = LOSSES[model.loss].kind, model.penalty
+        self._model, self._batch = model, batch
+        self._loss = model.numbers
         self._iteration: int | None = None  # of the batch in _drawn
         if batch.shard.arrays:
             self._table(x)
@@ -138,10 +151,14 @@ class LinearFunction:
     ) -> tuple[Dense | Csr, IndexArray, FloatArray]:
         """Layout, row numbers and labels of the batch, for points like x."""
         if iteration != self._iteration:
-            self._drawn = self._linear.rows_of(self._batch.at(iteration), x)
+            self._drawn = rows_of(self._model, self._batch.at(iteration), x)
             self._iteration = iteration
         table, numbers = self._drawn
         return table.fits("data", x).layout, numbers, table[1]
+
+    def _scored(self, x: FloatArray) -> tuple[Any, ...] | None:
+        """What the loss needs besides margins: nothing (see ``objectives.scores``)."""
+        return None
 
     # --- searches in compiled code: True, or False where they must be driven by values -------
 
@@ -160,7 +177,8 @@ class LinearFunction:
     def _mixture(self, search: OnePlusOne, steps: MixtureProposals) -> bool:
         x, key = as_plain(search.x), steps.stream.key()
         batch = self._batch
-        if batch.batches is Batches.ROUND and batch.shard.arrays:
+        scored = self._scored(x)
+        if scored is None and batch.batches is Batches.ROUND and batch.shard.arrays:
             shard = cast(Rows, batch.shard)  # its rows are drawn inside the call
             table = self._table(x)
             layout, y = table.layout, table[1]
@@ -173,7 +191,7 @@ class LinearFunction:
         nans, *moved = search_mixture(
             layout, *rows, y, x, scale, steps.l, steps.gaussian or None, *self._loss,
             accepted, key, search.first, None if search.box is None else search.box.arrays(),
-            _tilt(search),
+            _tilt(search), scored,
         )  # fmt: skip
         if nans == UNSEARCHED:
             return False
