@@ -82,6 +82,13 @@ def test_python_of_uses_runs(tmp_path: Path) -> None:
     assert len(run(script, tmp_path).splitlines()) >= len(blocks)
 
 
+def test_python_of_the_estimators_page_runs(tmp_path: Path) -> None:
+    pytest.importorskip("pandas")
+    script = tmp_path / "page.py"
+    script.write_text("\n\n".join(python_of("docs/sklearn.md")), encoding="utf-8")
+    assert "20 rounds" in run(script, tmp_path)
+
+
 def test_resume_example_finds_the_same_bits(tmp_path: Path) -> None:
     output = run(ROOT / "examples" / "resume.py", tmp_path)
     assert "same bits as the uninterrupted run: True" in output

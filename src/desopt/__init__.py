@@ -13,6 +13,7 @@ from desopt._version import __version__
 if TYPE_CHECKING:
     from desopt import data, engines, testing, theory
     from desopt import federate as federate  # needs Flower, so not in __all__
+    from desopt import sklearn as sklearn  # needs scikit-learn
     from desopt import torch as torch  # needs PyTorch
     from desopt.contract import streams
     from desopt.contract.errors import (
@@ -69,6 +70,7 @@ _MODULES = {
     "engines": "desopt.engines",
     "federate": "desopt.federate",
     "samplers": "desopt.methods.samplers",
+    "sklearn": "desopt.sklearn",
     "streams": "desopt.contract.streams",
     "testing": "desopt.testing",
     "theory": "desopt.theory",

@@ -19,6 +19,7 @@ from desopt.contract.errors import Failed, check_name, failure
 from desopt.contract.types import Batches, FloatArray, LocalSearch
 from desopt.data import Arrays, Batch, Loaders, NoData, Partitioned, Rows, Shard, all_finite
 from desopt.kernels import scores
+from desopt.kernels.losses import L2SVM, LR, LSVM, NSVM
 from desopt.methods.proposals import MixtureProposals
 from desopt.methods.searches import OnePlusOne, TwoParts
 from desopt.objectives.functions import as_number
@@ -47,10 +48,10 @@ class ScoreLoss:
     margin: bool = False
 
 
-def _margin(name: str) -> ScoreLoss:
-    loss = LOSSES[name]
+def _margin(kind: int) -> ScoreLoss:
+    (loss,) = (loss for loss in LOSSES.values() if loss.kind == kind)
     return ScoreLoss(
-        kind=loss.kind,
+        kind=kind,
         formula=loss.formula,
         reference=lambda y, s, w, _: float(np.mean(w * loss.reference(y * s))),
         margin=True,
@@ -80,10 +81,10 @@ def _auc(y: FloatArray, s: FloatArray, w: FloatArray, _: float) -> float:
 
 #: By name; a is the margin y s, r the residual y - s, p the parameter.
 SCORE_LOSSES: dict[str, ScoreLoss] = {
-    "logistic": _margin("lr"),
-    "tanh": _margin("nsvm"),
-    "hinge": _margin("lsvm"),
-    "squared_hinge": _margin("l2svm"),
+    "logistic": _margin(LR),
+    "tanh": _margin(NSVM),
+    "hinge": _margin(LSVM),
+    "squared_hinge": _margin(L2SVM),
     "squared": _residual(scores.SQUARED, "r^2 / 2", lambda r, _: 0.5 * r * r),
     "absolute": _residual(scores.ABSOLUTE, "|r|", lambda r, _: np.abs(r)),
     "huber": _residual(

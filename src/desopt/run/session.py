@@ -35,12 +35,18 @@ if TYPE_CHECKING:
 
 
 class Session:
-    """One run: resumed if its journal exists, and ready to go on."""
+    """One run: resumed if its journal exists, and ready to go on.
 
-    def __init__(self, job: Job, x0: FloatArray, settings: SimpleNamespace, plain: bool) -> None:
+    ``state``: where it begins instead of x0, after the rounds of another run.
+    """
+
+    def __init__(
+        self, job: Job, x0: FloatArray, settings: SimpleNamespace, plain: bool, state: Any = None
+    ) -> None:
         self.job, self.settings, self.plain = job, settings, plain
         self._x0, self._stack = x0, ExitStack()
-        self.record = Record(job.algorithm.init(x0), space=job.space)
+        state = job.algorithm.init(x0) if state is None else state
+        self.record = Record(state, space=job.space)
         self.journals: list[JournalWriter] = []
         path: Path | None = settings.journal
         with self._stack:

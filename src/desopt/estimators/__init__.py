@@ -1,0 +1,1 @@
+"""scikit-learn estimators; ``desopt.sklearn`` is their public door."""
