@@ -1,8 +1,13 @@
-"""A federation on this machine: a SuperLink, three SuperNodes, TLS, and a key for every node.
+"""A federation on this machine: a SuperLink, a SuperNode per hospital, TLS, and a key for each.
 
-It creates the certificates, the keys and a data file per node in a temporary folder, runs the
-Flower app of this folder, prints loss and bytes per round, compares x with a serial run bit for
-bit, and stops everything. It uses the loopback interface only and takes about a minute.
+It creates the certificates and the keys in a temporary folder, runs the Flower app of this folder
+on the files of UCI's four heart hospitals, and compares: each hospital alone, all patients in one
+place, the federation. It uses the loopback interface only and takes about a minute.
+
+    python run.py [FOLDER]
+
+FOLDER holds processed.cleveland.data and the others. Without it, they are looked for where desopt
+looks for data sets (``heart/`` in ``DESOPT_DATA``); where there are none, patients are generated.
 """
 
 import contextlib
@@ -14,7 +19,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import warnings
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Self
@@ -25,21 +29,46 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives import serialization as keys
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from hearts import COLUMNS, HELD_OUT, HOSPITALS, SETTINGS, load_shard
 
 import desopt
-from desopt.run.journal import read
+from desopt.data.catalogue import lookup
+from desopt.data.splits import held_out
+from desopt.objectives.inputs import Inputs, Moments, PreparedModel
+from desopt.objectives.metrics import auc
 
 APP = Path(__file__).resolve().parent
 HOST = "127.0.0.1"
-NODES, ROUNDS, N = 3, 6, 500
+ROUNDS = 10
 LIMIT = 600.0  # seconds
 
 
-def make_shard(node: int, rows: int = 1_000) -> tuple[Any, Any]:
-    """A node's own rows of the common problem, as a hospital would have them."""
-    truth = np.random.default_rng(0).standard_normal(N)
-    X = np.random.default_rng(1 + node).standard_normal((rows, N))
-    return X, np.sign(X @ truth)
+# --- patients --------------------------------------------------------------------------------
+
+
+def find_patients(folder: Path) -> tuple[Path, str]:
+    """The folder of the hospitals' files, generated in ``folder`` where there are none."""
+    found = Path(sys.argv[1]) if len(sys.argv) > 1 else lookup("heart-sites")
+    if found is not None:
+        return found, "UCI's patients"
+    for number, hospital in enumerate(HOSPITALS):
+        write_patients(folder / f"processed.{hospital}.data", number)
+    return folder, "generated patients"
+
+
+def write_patients(path: Path, number: int, rows: int = 200) -> None:
+    """A stand-in for a hospital: its own share of ill patients, and a column it does not have."""
+    rng = np.random.default_rng(number)
+    ill = rng.random(rows) < (0.45, 0.35, 0.9, 0.75)[number]
+    X = rng.standard_normal((rows, len(COLUMNS))) + np.outer(ill, np.linspace(1.0, -0.6, 13))
+    X = 50.0 + 10.0 * X
+    X[rng.random(X.shape) < 0.05] = np.nan
+    X[:, 10 + number % 3] = np.nan
+    lines = [
+        ",".join("?" if np.isnan(value) else f"{value:.3f}" for value in row) + f",{int(sick)}"
+        for row, sick in zip(X, ill, strict=True)
+    ]
+    path.write_text("\n".join(lines) + "\n", encoding="ascii")
 
 
 # --- certificates and keys -------------------------------------------------------------------
@@ -109,7 +138,8 @@ class Deployment:
 
     def __init__(self, folder: Path, *options: str) -> None:
         self.folder = folder
-        self.options = options or ("--enable-supernode-auth",)
+        # the database is what a SuperLink that starts again knows its nodes by
+        self.options = options or ("--enable-supernode-auth", "--database", "superlink.db")
         self.port = free_port()
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.env = os.environ | {
@@ -128,6 +158,15 @@ class Deployment:
         )
 
     def __enter__(self) -> Self:
+        self.start_superlink()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for name in reversed(list(self.processes)):
+            self.stop(name, signal.SIGKILL)
+
+    def start_superlink(self) -> None:
+        """Start the SuperLink, the first time or again, and wait for it."""
         self.start(
             "superlink", "flower-superlink", "--host", HOST, "--port", str(self.port),
             "--ssl-ca-certfile", "ca.pem", "--ssl-certfile", "server.pem",
@@ -139,11 +178,6 @@ class Deployment:
         except BaseException:
             self.__exit__()
             raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for name in reversed(list(self.processes)):
-            self.stop(name, signal.SIGKILL)
 
     def start(self, name: str, *command: str) -> subprocess.Popen[bytes]:
         """Start a process in its own group, with its output in NAME.log."""
@@ -169,12 +203,16 @@ class Deployment:
         process.wait()
 
     def start_node(self, name: str, worker: int, data: Path, **files: str) -> None:
-        """Start a SuperNode with these data; ``key`` and ``ca`` replace its usual files."""
+        """Start a SuperNode with these data; ``key`` and ``ca`` replace its usual files.
+
+        ``model`` is where it keeps the final model.
+        """
+        model = f' model="{files["model"]}"' if "model" in files else ""
         self.start(
             name, "flower-supernode", "--superlink", f"{HOST}:{self.port}",
             "--root-certificates", files.get("ca", "ca.pem"), "--port", str(free_port()),
             "--auth-supernode-private-key", files.get("key", f"{name}.key"),
-            "--node-config", f'partition-id={worker} data="{data}"',
+            "--node-config", f'partition-id={worker} site="{name}" data="{data}"{model}',
         )  # fmt: skip
 
     def register(self, *names: str) -> None:
@@ -223,58 +261,89 @@ def free_port() -> int:
 # --- the run ---------------------------------------------------------------------------------
 
 
-def rows_of(journal: Path) -> list[Any]:
-    """The rounds in the journal so far."""
-    if not journal.exists():
-        return []
-    with warnings.catch_warnings(action="ignore"):  # a record still being written
-        return read(journal).rows
+def main() -> None:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    with tempfile.TemporaryDirectory(prefix="federation-") as name:
+        folder = Path(name)
+        files, whose = find_patients(folder)
+        print(f"{whose}; starting a SuperLink and {len(HOSPITALS)} SuperNodes", flush=True)
+        journal, model = folder / "run.journal", folder / "model.json"
+        with Deployment(folder) as deployment:
+            deployment.register(*HOSPITALS)
+            for worker, hospital in enumerate(HOSPITALS):
+                data = files / f"processed.{hospital}.data"
+                deployment.start_node(
+                    hospital, worker, data, model=str(folder / f"{hospital}.json")
+                )
+            deployment.run(APP, f'rounds={ROUNDS} journal="{journal}" model="{model}"')
+            watch(deployment)
+        if not model.exists():
+            raise SystemExit(f"the run failed:\n{deployment.log('run')}")
+        copies = {(folder / f"{hospital}.json").read_bytes() for hospital in HOSPITALS}
+        x = desopt.replay(journal)
+        federated = desopt.load_model(model)
+        shards = [load_shard({"data": files / f"processed.{h}.data"}) for h in HOSPITALS]
+    print(f"every hospital has the server's model: {copies == {federated.to_json().encode()}}")
+    compare(shards, federated, x)
 
 
-def watch(process: subprocess.Popen[bytes], journal: Path) -> None:
-    """Print every finished round until the run is over."""
-    shown, up, down, until = 0, 0, 0, time.monotonic() + LIMIT
-    while running := process.poll() is None or shown < len(rows_of(journal)):
-        for row in rows_of(journal)[shown:]:
-            print(
-                f"round {row['round']:2}  loss {row['loss']:.6f}  {row['bytes_up'] - up:6,} bytes "
-                f"up  {row['bytes_down'] - down:8,} down",
-                flush=True,
-            )
-            shown, up, down = shown + 1, row["bytes_up"], row["bytes_down"]
-        if running and time.monotonic() > until:
-            raise TimeoutError(f"only {shown} rounds in {LIMIT:g} seconds")
+def watch(deployment: Deployment) -> None:
+    """Print what ``flwr run --stream`` says of the run, until it is over."""
+    shown, until = 0, time.monotonic() + LIMIT
+    process = deployment.processes["run"]
+    while True:
+        ended = process.poll() is not None
+        lines = deployment.log("run").splitlines()
+        for line in lines[shown:]:
+            if line.startswith(("columns ", "round ", "done: ", *HOSPITALS)):
+                print(line, flush=True)
+        shown = len(lines)
+        if ended:
+            return
+        if time.monotonic() > until:
+            raise TimeoutError(f"not done in {LIMIT:g} seconds\n{deployment.log('run')}")
         time.sleep(0.2)
 
 
-def main() -> None:
-    from logistic import SETTINGS
+def compare(shards: list[Any], federated: desopt.Model, x: Any) -> None:
+    """AUC on the patients that each hospital held out, whoever trained."""
+    tables = [Inputs(COLUMNS).table(columns) for columns, _ in shards]
+    labels = [y for _, y in shards]
+    halves = [held_out(len(y), HELD_OUT) for y in labels]
+    parts = [(X[own], y[own]) for X, y, (own, _) in zip(tables, labels, halves, strict=True)]
+    tests = [(X[test], y[test]) for X, y, (_, test) in zip(tables, labels, halves, strict=True)]
 
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    with tempfile.TemporaryDirectory(prefix="federation-") as name:
-        folder, nodes = Path(name), [f"node-{i}" for i in range(NODES)]
-        for worker, node in enumerate(nodes):
-            X, y = make_shard(worker)
-            np.savez(folder / f"{node}.npz", X=X, y=y)
-        print("starting a SuperLink and three SuperNodes", flush=True)
-        journal = folder / "run.journal"
-        with Deployment(folder) as deployment:
-            deployment.register(*nodes)
-            for worker, node in enumerate(nodes):
-                deployment.start_node(node, worker, folder / f"{node}.npz")
-            process = deployment.run(APP, f'rounds={ROUNDS} journal="{journal}"')
-            watch(process, journal)
-            if len(rows_of(journal)) != ROUNDS:
-                raise SystemExit(f"the run failed:\n{deployment.log('run')}")
-        x = desopt.replay(journal)
-    shards = [make_shard(worker) for worker in range(NODES)]
-    serial = desopt.minimize(
-        "lr", None, shards, rounds=ROUNDS, engine="serial", progress=False, **SETTINGS
-    )
-    same = x.tobytes() == serial.x.tobytes()
-    print(f"loss {serial.fun:.6f}; x has {x.nbytes:,} bytes; same bits as the serial run: {same}")
+    def train(parts: list[Any], workers: int) -> Any:
+        """Model and inputs of these tables, by the settings of the federation."""
+        inputs = Inputs(COLUMNS, intercept=True).standardised(Moments.of(X) for X, _ in parts)
+        settings = {name: value for name, value in SETTINGS.items() if name != "regularization"}
+        data: Any = [(inputs.apply(X), y) for X, y in parts]
+        if len(data) != workers:  # in one place: dealt to as many workers as there are hospitals
+            data = tuple(np.concatenate(column) for column in zip(*data, strict=True))
+        fun = PreparedModel("lr", SETTINGS["regularization"], inputs)
+        result = desopt.minimize(
+            fun, None, data, rounds=ROUNDS, engine="serial", progress=False,
+            **settings | {"workers": workers},
+        )  # fmt: skip
+        return result.x, lambda X: inputs.apply(X) @ result.x
+
+    rows = {
+        "alone": [auc(y, train([p], 1)[1](X)) for p, (X, y) in zip(parts, tests, strict=True)],
+        "pooled": [auc(y, train(pooled(parts), 4)[1](X)) for X, y in tests],
+        "federated": [auc(y, federated.decision_function(X)) for X, y in tests],
+    }
+    print(f"\n{'AUC, held out':<15}" + "".join(f"{hospital:>13}" for hospital in HOSPITALS))
+    for name, found in rows.items():
+        print(f"{name:<15}" + "".join(f"{value:13.3f}" for value in found))
+    same = train(parts, 4)[0].tobytes() == x.tobytes()
+    print(f"\nsame bits as the serial run: {same}")
     if not same:
         raise SystemExit("the runs differ")
+
+
+def pooled(parts: list[Any]) -> list[Any]:
+    """All patients in one table."""
+    return [tuple(np.concatenate(column) for column in zip(*parts, strict=True))]
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import shutil
 import signal
 import struct
@@ -54,6 +55,7 @@ from desopt.federate import client_app, server_app
 from desopt.methods import restore
 from desopt.objectives import LinearModel
 from desopt.protocol.replica import Limits
+from desopt.run.sites import SiteLog
 
 
 @pytest.fixture
@@ -217,12 +219,14 @@ def test_a_late_node_catches_up_and_replay_is_exact(tmp_path: Path) -> None:
     assert found.x.tobytes() == by_hand(path).tobytes()
 
 
-def by_hand(path: Path, load: Callable[[int], Any] = shard) -> Any:
+def by_hand(
+    path: Path, load: Callable[[int], Any] = shard, workers: int = WORKERS, penalty: float = 1e-6
+) -> Any:
     """x after the journal's rounds, from plan, work and merge alone; the answers must be equal."""
     contents = journal.read(path)
     config = contents.header["config"]
-    algorithm, objective = restore(config["method"]), LinearModel("lr")
-    shards = objective.prepare(as_shards([load(w) for w in range(WORKERS)], WORKERS, 0))
+    algorithm, objective = restore(config["method"]), LinearModel("lr", penalty)
+    shards = objective.prepare(as_shards([load(w) for w in range(workers)], workers, 0))
     seed = config["method"]["seed"]
     job = Job(algorithm, objective, shards, config["batch_size"], seed, config["n"])
     state = algorithm.init(np.zeros(config["n"]))
@@ -728,11 +732,16 @@ def until(true: Callable[[], bool], what: str, seconds: float = 900) -> None:
         time.sleep(0.3)
 
 
+#: UCI's hospitals, where they are at hand; the example generates its own where they are not.
+HEARTS = Path(__file__).resolve().parents[3] / "shared" / "data" / "sites"
+
+
 @contextmanager
 def the_example() -> Iterator[list[str]]:
     """The example runs meanwhile; what it printed."""
     command = [sys.executable, str(EXAMPLE / "run.py")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    env = os.environ | {"DESOPT_DATA": str(HEARTS)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as process:
         printed: list[str] = []
         try:
             yield printed
@@ -743,11 +752,12 @@ def the_example() -> Iterator[list[str]]:
 
 
 def test_a_deployment_with_nodes_that_die_return_and_join_late(tmp_path: Path) -> None:
-    """And the example, at the same time: most of it is waiting."""
+    """And a SuperLink that dies, and the example, at the same time: most of it is waiting."""
     code, path = load(EXAMPLE / "run.py"), tmp_path / "run.journal"
-    for worker in range(3):
-        X, y = code.make_shard(worker)
-        np.savez(tmp_path / f"node-{worker}.npz", X=X, y=y)
+    hospitals: tuple[str, ...] = code.HOSPITALS
+    files = [tmp_path / f"processed.{hospital}.data" for hospital in hospitals]
+    for number, file in enumerate(files):
+        code.write_patients(file, number)
     (tmp_path / "other").mkdir()
     code.write_certificates(tmp_path / "other")
     code.write_key(tmp_path / "stranger.key")
@@ -758,43 +768,80 @@ def test_a_deployment_with_nodes_that_die_return_and_join_late(tmp_path: Path) -
     with the_example() as output, code.Deployment(tmp_path) as deployment:
 
         def start(worker: int) -> None:
-            deployment.start_node(f"node-{worker}", worker, tmp_path / f"node-{worker}.npz")
+            site = hospitals[worker]
+            deployment.start_node(site, worker, files[worker], model=f"{tmp_path}/{site}.json")
 
         def activated() -> int:
             return int(deployment.log("superlink").count("Activated node_id"))
 
-        deployment.register("node-0", "node-1", "node-2")
-        data = tmp_path / "node-2.npz"
-        deployment.start_node("stranger", 2, data)
-        deployment.start_node("misled", 2, data, key="node-2.key", ca="other/ca.pem")
+        def alive(worker: int) -> bool:
+            return deployment.processes[hospitals[worker]].poll() is None
+
+        deployment.register(*hospitals[:3])
+        deployment.start_node("stranger", 2, files[2])
+        ours = f"{hospitals[2]}.key"
+        deployment.start_node("misled", 2, files[2], key=ours, ca="other/ca.pem")
         start(0)
         start(1)
-        deployment.run(
-            EXAMPLE,
-            f'rounds=1000 min-answers=2 min-nodes=2 deadline=240.0 journal="{path}"',
-        )
+        told = f'journal="{path}" model="{tmp_path / "model.json"}"'
+        deployment.run(EXAMPLE, f"rounds=1000 min-answers=2 min-nodes=2 deadline=240.0 {told}")
         until(lambda: (0, 1) in answered(), "a round of two nodes")
         assert activated() == 2, "neither a stranger nor one who asks another authority gets in"
         assert "CERTIFICATE_VERIFY_FAILED" in deployment.log("misled")
         assert deployment.processes["stranger"].wait(900) != 0
 
-        deployment.stop("node-1", signal.SIGKILL)
+        deployment.stop(hospitals[1], signal.SIGKILL)
         start(2)
         until(lambda: (0, 2) in answered(), "a round with the late node")
+        line = rf"round \d+/1000 loss \S+ answered 2 of 4, missing: 2 .*{hospitals[1]}, \d+ s"
+        until(lambda: re.search(line, deployment.log("run")) is not None, "who is missing")
+        assert "columns standardised by 2 of 4 sites" in deployment.log("run")
 
         def back() -> bool:
             if activated() == 4:
                 return True
-            if "node-1" not in deployment.processes or deployment.processes["node-1"].poll():
+            if hospitals[1] not in deployment.processes or not alive(1):
                 start(1)
             return False
 
         until(back, "the killed node is let in again")
-        deployment.stop("node-0")
+        deployment.stop(hospitals[0])
         until(lambda: (1, 2) in answered(), "a round with the node that was killed")
-    assert desopt.replay(path).tobytes() == by_hand(path, code.make_shard).tobytes()
-    assert output[0].count("bytes up") == code.ROUNDS
+
+        deployment.stop("superlink", signal.SIGKILL)  # with the run, in the middle of a round
+        deployment.processes["run"].wait(900)
+        before = len(answered())
+        waits = [s for e in SiteLog(path).read() for s in e.get("answered", {}).values()]
+        deadline = 15.0 + 2.0 * max(waits)  # this machine takes that long
+        deployment.start_superlink()
+        deployment.run(
+            EXAMPLE, f"rounds={before + 1} min-answers=4 min-nodes=2 deadline={deadline} {told}"
+        )
+        deployment.processes["run"].wait(900)
+        assert alive(1)
+        assert alive(2)
+        assert len(answered()) == before + 1, deployment.log("run")
+        assert answered()[before:] == [(1, 2)], "the nodes have joined again by themselves"
+        assert "done: " in deployment.log("run")
+
+    assert desopt.replay(path).tobytes() == hearts_by_hand(code, path, files).tobytes()
+    model = (tmp_path / "model.json").read_bytes()
+    assert (tmp_path / f"{hospitals[2]}.json").read_bytes() == model
+    assert output[0].count("answered 4 of 4") == code.ROUNDS
     assert "same bits as the serial run: True" in output[0]
+
+
+def hearts_by_hand(code: Any, path: Path, files: list[Path]) -> Any:
+    """x from plan, work and merge alone, on the columns as the first two hospitals have them."""
+    tables = []
+    for file in files:
+        columns, y = code.load_shard({"data": file})
+        rows, _ = code.held_out(len(y), code.HELD_OUT)
+        tables.append((code.Inputs(code.COLUMNS).table(columns)[rows], y[rows]))
+    moments = [code.Moments.of(X) for X, _ in tables[:2]]
+    inputs = code.Inputs(code.COLUMNS, intercept=True).standardised(moments)
+    shards = [(inputs.apply(X), y) for X, y in tables]
+    return by_hand(path, lambda worker: shards[worker], 4, code.SETTINGS["regularization"])
 
 
 #: A command in a network of its own with nothing but loopback, among processes of its own.
