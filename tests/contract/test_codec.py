@@ -169,3 +169,18 @@ def test_a_state_is_not_unpacked_beyond_its_sizes() -> None:
     (other,) = struct.unpack_from("<I", long)
     with pytest.raises(ValueError, match="do not have the 40 bytes"):
         codec.unpack_state(data[: 4 + length] + long[4 + other :], LIKE)
+
+
+def test_a_state_of_float32_is_stored_in_less_than_half_the_bytes() -> None:
+    rng = np.random.default_rng(0)
+    x, m = rng.standard_normal((2, 10_000)).astype(np.float32).astype(np.float64)
+    state = replace(LIKE, x=x, path=m)
+    long, short = codec.pack_state(state), codec.pack_state(state, float32=True)
+    assert len(short) < 0.5 * 8 * 20_000 < codec.state_bytes(state)
+    assert len(short) < len(long)
+    for data in (long, short):
+        found = codec.unpack_state(data, state)
+        assert found.x.tobytes() == x.tobytes()
+        assert found.path.tobytes() == m.tobytes()
+    with pytest.raises(ValueError, match="numbers of the type 'float16'"):
+        codec.unpack_state(short.replace(b"float32", b"float16"), state)

@@ -1,7 +1,10 @@
 """What an operator sees of a federation, and the model that its sites share."""
 
+import functools
+import http.server
 import json
 import re
+import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,13 +19,14 @@ import desopt
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'desopt[flower]'")
 
 from flwr.supercore.task_identity import TaskIdentity
-from helpers.loopback import SETTINGS, WORKERS, Clock, Loopback, federated, run, shard
+from helpers.loopback import SETTINGS, WORKERS, Clock, Loopback, N, federated, kinds, run, shard
 
 from desopt.data.splits import held_out
 from desopt.engines.flower import asking, engine
 from desopt.federate import client_app, server_app
 from desopt.objectives.inputs import Inputs, Moments, PreparedModel
 from desopt.objectives.metrics import auc
+from desopt.protocol import wire
 from desopt.run.sites import status
 
 SITES = ("hospital-a", "hospital-b", "hospital-c")
@@ -70,7 +74,9 @@ def frame(config: Mapping[str, Any]) -> tuple[Any, Any]:
 def trained(grid: Loopback, **more: Any) -> desopt.Result:
     """A run of a table by name, through the ServerApp."""
     found: list[desopt.Result] = []
-    settings = {"rounds": 4, "poll": 0.01, "columns": NAMES, "standardize": True, "intercept": True}
+    settings: dict[str, Any] = {
+        "rounds": 4, "poll": 0.01, "columns": NAMES, "standardize": True, "intercept": True,
+    }  # fmt: skip
     run(
         server_app("lr", workers=WORKERS, finished=found.append, **settings | SETTINGS | more), grid
     )
@@ -160,6 +166,71 @@ def test_a_name_cannot_write_on_the_operators_terminal(capsys: pytest.CaptureFix
     assert f"missing: 1 (x [2J {'y' * 58}, 5 s)" in out
 
 
+# --- a state that is fetched -----------------------------------------------------------------
+
+X0 = np.linspace(-1.0, 1.0, N)  # not zero: a node that joins needs the state
+
+
+def started(grid: Loopback, **more: Any) -> desopt.Result:
+    found: list[desopt.Result] = []
+    settings = SETTINGS | {"rounds": 3, "workers": WORKERS, "poll": 0.01, "progress": False} | more
+    run(server_app("lr", X0, finished=found.append, **settings), grid)
+    return found[0]
+
+
+def expected(**more: Any) -> desopt.Result:
+    shards = [shard(worker) for worker in range(WORKERS)]
+    return desopt.minimize("lr", X0, shards, engine="serial", rounds=3, **SETTINGS | more)
+
+
+class _Web(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.mark.parametrize("place", ["file", "url", "nowhere", "garbage", "another run's"])
+def test_a_node_fetches_the_state_where_it_is_told_or_is_sent_it(
+    place: str, tmp_path: Path
+) -> None:
+    published, source = tmp_path / "state", str(tmp_path / "state")
+    if place == "garbage":
+        source = str(tmp_path / "other")
+        Path(source).write_bytes(b"x" * 100)
+    elif place == "another run's":
+        source = str(tmp_path / "other")
+        started(Loopback(), snapshot=source)
+    with http.server.ThreadingHTTPServer(
+        ("127.0.0.1", 0), functools.partial(_Web, directory=str(tmp_path))
+    ) as web:
+        thread = threading.Thread(target=web.serve_forever)
+        thread.start()
+        if place == "url":
+            source = f"http://127.0.0.1:{web.server_port}/state"
+        elif place == "nowhere":
+            source = str(tmp_path / "none")
+        grid = named(Loopback(), snapshot=source)
+        found = started(grid, snapshot=published)
+        web.shutdown()
+        thread.join()
+    assert found.x.tobytes() == expected().x.tobytes()
+    sent = kinds(grid).count(wire.SNAPSHOT)
+    assert sent == (0 if place in ("file", "url") else WORKERS)
+
+
+def test_a_state_of_float32_is_half_as_long_and_the_same_for_everybody(tmp_path: Path) -> None:
+    lengths = []
+    for float32 in (False, True):
+        grid = Loopback()
+        found = started(grid, float32=float32, journal=tmp_path / f"{float32}.journal")
+        assert found.x.tobytes() == expected(float32=float32).x.tobytes()
+        assert desopt.replay(tmp_path / f"{float32}.journal").tobytes() == found.x.tobytes()
+        lengths.append(len(grid.sent[0][2]["message"]))
+    assert found.x.tobytes() == found.x.astype(np.float32).astype(np.float64).tobytes()
+    assert lengths[1] < lengths[0]
+    with pytest.raises(ValueError, match="es-csa does not take float32; the methods that do are"):
+        expected(float32=True, method="es-csa")
+
+
 # --- a table of columns ----------------------------------------------------------------------
 
 
@@ -180,8 +251,8 @@ def test_a_table_is_standardised_over_all_sites_and_trained_as_in_one_place(
     )
     assert found.x.tobytes() == expected.x.tobytes()
     pooled = np.concatenate([X[train] for X, _, train, _ in parts])
-    np.testing.assert_allclose(inputs.means, np.nanmean(pooled, 0), rtol=1e-12)
-    np.testing.assert_allclose(inputs.scales, np.nanstd(pooled, 0), rtol=1e-12)
+    assert inputs.means == pytest.approx(np.nanmean(pooled, 0), rel=1e-12)
+    assert inputs.scales == pytest.approx(np.nanstd(pooled, 0), rel=1e-12)
 
     model = desopt.load_model(path)
     assert model.inputs == inputs
@@ -252,7 +323,7 @@ def test_strange_moments_are_refused(found: str) -> None:
     honest = client_app("lr", frame)
 
     def app(message: Any, context: Any) -> Any:
-        reply = honest(message, context)
+        reply: Any = honest(message, context)
         if context.node_id == 11 and message.metadata.message_type == "query":
             reply.content["desopt"]["found"] = found
         return reply
@@ -262,12 +333,13 @@ def test_strange_moments_are_refused(found: str) -> None:
 
 
 def test_settings_of_a_table_are_checked() -> None:
-    for settings, message in (
+    cases: tuple[tuple[dict[str, Any], str], ...] = (
         ({"n": 3, "columns": NAMES}, "give either x0"),
         ({"n": 3, "standardize": True}, "give columns=NAMES"),
         ({"columns": NAMES, "fun": max}, "are for the linear models"),
         ({"columns": ["a", "a"]}, "more than one column is called 'a'"),
-    ):
+    )
+    for settings, message in cases:
         with pytest.raises(ValueError, match=message):
             run(server_app(**{"fun": "lr", **settings}), Loopback())
     with pytest.raises(ValueError, match="give held_out"):

@@ -368,9 +368,9 @@ def test_bytes_are_counted_without_building_messages(monkeypatch: pytest.MonkeyP
     packed: list[int] = []
     pack = wire.pack_snapshot
 
-    def noting(run: bytes, digest: bytes, state: Any) -> bytes:
+    def noting(run: bytes, digest: bytes, state: Any, float32: bool) -> bytes:
         packed.append(state.round)
-        return pack(run, digest, state)
+        return pack(run, digest, state, float32)
 
     monkeypatch.setattr(wire, "pack_snapshot", noting)
     serial()

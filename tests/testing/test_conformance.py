@@ -1,6 +1,7 @@
 """Everything in the registries keeps the contracts that an outsider's parts are held to."""
 
 import functools
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,12 @@ def test_methods(name: str, iterations: int) -> None:
 def test_methods_with_another_aggregate(name: str, aggregate: str) -> None:
     given = SETTINGS | {"aggregate": aggregate}
     testing.check_method(desopt.METHODS[name].make(name, given))
+
+
+@pytest.mark.parametrize("name", ["des", "des-mr"])
+def test_methods_with_a_state_of_float32(name: str) -> None:
+    algorithm: Any = replace(desopt.METHODS[name].make(name, SETTINGS), float32=True)  # type: ignore[type-var]
+    testing.check_method(algorithm)
 
 
 def test_a_method_with_a_sampler_of_the_users_own() -> None:

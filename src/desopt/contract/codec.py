@@ -179,21 +179,36 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
 # --- states ----------------------------------------------------------------------------------
 
 
-def state_bytes(state: Any) -> int:
+def in_float32(algorithm: Any) -> bool:
+    """Whether the states of an algorithm have numbers of float32 only."""
+    return bool(getattr(algorithm, "float32", False))
+
+
+def state_bytes(state: Any, float32: bool = False) -> int:
     """Bytes of all arrays of a state."""
-    return sum(value.nbytes for value in _arrays(_fields(state)).values())
+    total: int = sum(value.nbytes for value in _arrays(_fields(state)).values())
+    return total // 2 if float32 else total
 
 
-def pack_state(state: Any) -> bytes:
-    """A state: its names, sizes and scalars as JSON, then its arrays, compressed."""
+def pack_state(state: Any, float32: bool = False) -> bytes:
+    """A state: its names, sizes and scalars as JSON, then its arrays, compressed.
+
+    ``float32``: all numbers are of float32, and are stored so.
+    """
     values = _fields(state)
     arrays = _arrays(values)
     plain = {name: value for name, value in values.items() if name not in arrays}
+    kind = {"type": _FLOAT32} if float32 else {}
     meta = json.dumps(
-        {"plain": plain, "arrays": {name: a.size for name, a in arrays.items()}}
+        {"plain": plain, "arrays": {name: a.size for name, a in arrays.items()}} | kind
     ).encode()
-    body = b"".join(np.ascontiguousarray(a, "<f8").tobytes() for a in arrays.values())
+    size = "<f4" if float32 else "<f8"
+    body = b"".join(np.ascontiguousarray(a, size).tobytes() for a in arrays.values())
     return _COUNT.pack(len(meta)) + meta + zlib.compress(body, 1)
+
+
+#: The type of numbers in a state that is not float64.
+_FLOAT32 = "float32"
 
 
 def unpack_state(payload: bytes, like: Any) -> Any:
@@ -207,7 +222,7 @@ def unpack_state(payload: bytes, like: Any) -> Any:
     sizes = {name: value.size for name, value in _arrays(wanted).items()}
     if meta["arrays"] != sizes or meta["plain"].keys() != wanted.keys() - sizes.keys():
         raise ValueError(f"its fields or their sizes are not those of {type(like).__name__}")
-    values = meta["plain"] | _unpack_arrays(body, sizes)
+    values = meta["plain"] | _unpack_arrays(body, sizes, "type" in meta)
     for name, value in wanted.items():
         if not _same_kind(values[name], value):
             raise ValueError(f"{name} cannot have the value {values[name]!r:.40}")
@@ -219,20 +234,22 @@ def state_parts(payload: bytes) -> tuple[dict[str, Any], bytes]:
     (size,) = _COUNT.unpack_from(payload)
     start = _COUNT.size
     meta = json.loads(payload[start : start + size])
-    if meta.keys() != {"plain", "arrays"} or not isinstance(meta["plain"], dict):
+    if meta.get("type", _FLOAT32) != _FLOAT32:
+        raise ValueError(f"numbers of the type {meta['type']!r:.20}")
+    if meta.keys() - {"type"} != {"plain", "arrays"} or not isinstance(meta["plain"], dict):
         raise ValueError("not the fields of a state")
     if not all(type(each) is int and each >= 0 for each in meta["arrays"].values()):
         raise ValueError("sizes of arrays must be whole numbers")
     return meta, payload[start + size :]
 
 
-def _unpack_arrays(body: bytes, sizes: Mapping[str, int]) -> dict[str, FloatArray]:
-    total = 8 * sum(sizes.values())
+def _unpack_arrays(body: bytes, sizes: Mapping[str, int], float32: bool) -> dict[str, FloatArray]:
+    total = (4 if float32 else 8) * sum(sizes.values())
     unpacker = zlib.decompressobj()
     unpacked = unpacker.decompress(body, total + 1)
     if len(unpacked) != total or not unpacker.eof:
         raise ValueError(f"its arrays do not have the {total} bytes that it declares")
-    numbers = np.frombuffer(unpacked, "<f8").astype(np.float64)
+    numbers = np.frombuffer(unpacked, "<f4" if float32 else "<f8").astype(np.float64)
     ends = np.cumsum([*sizes.values()])[:-1]
     return {n: part.copy() for n, part in zip(sizes, np.split(numbers, ends), strict=True)}
 

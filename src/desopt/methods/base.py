@@ -17,7 +17,7 @@ from desopt.methods.samplers import Sampler
 from desopt.methods.searches import ranking
 
 #: Fields that ``settings()`` has only where they are given.
-UNLESS_GIVEN = ("box", "constrained")
+UNLESS_GIVEN = ("box", "constrained", "float32")
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class BaseAlgorithm:
     """
 
     state_type: ClassVar[type[Any]] = PointState
-    #: What of "bounds" and "constraints" the method's searches and merges observe.
+    #: What of "bounds", "constraints" and "float32" the method's searches and merges observe.
     observes: ClassVar[tuple[str, ...]] = ()
 
     #: Whether ``step_size="auto"`` is possible (``methods.step_size``).
@@ -50,6 +50,8 @@ class BaseAlgorithm:
     box: Box | None = None
     #: Whether points are ordered by (violation, value).
     constrained: bool = False
+    #: Whether all numbers of the state are those of float32: half the bytes for whoever needs it.
+    float32: bool = False
 
     def __post_init__(self) -> None:
         self._check_step_size()
@@ -57,7 +59,12 @@ class BaseAlgorithm:
             raise ValueError(f"iterations must be 1 to {MAX_ITERATIONS}, got {self.iterations!r}")
         if not 0 <= self.seed < 2**64:
             raise ValueError(f"seed must be 0 to 2**64 - 1, got {self.seed!r}")
-        given = {"bounds": self.box is not None, "constraints": self.constrained}
+        if self.float32 and self.box is not None:
+            raise ValueError("float32 does not keep bounds: leave one of them out")
+        given = {
+            "bounds": self.box is not None, "constraints": self.constrained,
+            "float32": self.float32,
+        }  # fmt: skip
         for name in given:
             if given[name] and name not in self.observes:
                 raise ValueError(f"{self.name} does not take {name}")
@@ -97,6 +104,12 @@ class BaseAlgorithm:
         if self.box is not None:
             self.box.project(new)
         return finite_or(new, old)
+
+
+def in_float32(values: FloatArray) -> FloatArray:
+    """The nearest numbers that float32 has, as float64; none of them is infinite."""
+    largest = float(np.finfo(np.float32).max)
+    return np.clip(values, -largest, largest).astype(np.float32).astype(np.float64)
 
 
 @dataclass(frozen=True, kw_only=True)

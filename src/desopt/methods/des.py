@@ -31,7 +31,7 @@ from desopt.contract.payload import Cost, Layout
 from desopt.contract.types import Answer, Batches, FloatArray, LocalSearch, Step, Task
 from desopt.kernels.steps import add_at, momentum_step
 from desopt.methods.aggregation import AGGREGATES, combine
-from desopt.methods.base import BaseAlgorithm, unmoved
+from desopt.methods.base import BaseAlgorithm, in_float32, unmoved
 from desopt.methods.proposals import Proposals
 from desopt.methods.samplers import MixtureRademacher, Sampler
 from desopt.methods.searches import OnePlusOne
@@ -58,7 +58,7 @@ class DES(BaseAlgorithm):
     """Distributed evolution strategy with any sampler."""
 
     adapts: ClassVar[bool] = True
-    observes: ClassVar[tuple[str, ...]] = ("bounds", "constraints")
+    observes: ClassVar[tuple[str, ...]] = ("bounds", "constraints", "float32")
 
     name: str = "des-mr"
     step_size: float | Literal["auto"] = 1.0  # type: ignore[assignment]
@@ -119,6 +119,8 @@ class DES(BaseAlgorithm):
             x, total = np.where(finite, x, state.x), np.where(finite, total, 0.0)
         if self.box is not None:  # the points and their mean are in it, x + m need not be
             self.box.project(x)
+        if self.float32:
+            x, total = in_float32(x), in_float32(total)
         return self.state_type(round=state.round + 1, x=x, m=total, **adapted)
 
     def _change(self, x: FloatArray, proposals: Proposals, answer: Answer) -> Step:

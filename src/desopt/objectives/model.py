@@ -23,6 +23,7 @@ from desopt.contract.codec import digest_of
 from desopt.contract.types import FloatArray
 from desopt.objectives.inputs import Inputs, as_numbers
 from desopt.objectives.losses import LOSSES
+from desopt.system.files import write_whole
 
 FORMAT, VERSION = "desopt linear model", 1
 
@@ -97,13 +98,7 @@ class Model:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the file, at once: whoever reads it meanwhile has the old one."""
-        path = Path(path)
-        new = path.with_name(f"{path.name}.{os.getpid()}.new")
-        try:
-            new.write_text(self.to_json(), encoding="utf-8")
-            new.replace(path)
-        finally:
-            new.unlink(missing_ok=True)
+        write_whole(path, self.to_json().encode())
 
 
 def model_of(x: FloatArray, loss: str, inputs: Inputs, provenance: Mapping[str, Any]) -> Model:

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from desopt._version import __version__
-from desopt.contract.codec import digest_of, state_bytes
+from desopt.contract.codec import digest_of, in_float32, state_bytes
 from desopt.contract.payload import layout_of
 from desopt.contract.types import Algorithm, Answer, FloatArray, Task
 from desopt.methods import restore
@@ -137,7 +137,7 @@ class Replica:
 
     def save(self) -> bytes:
         """The state as a message for ``follow``, for a process that will be restarted."""
-        return wire.pack_snapshot(self.run, self._digest, self.state)
+        return wire.pack_snapshot(self.run, self._digest, self.state, in_float32(self.algorithm))
 
     def _replayed(self, message: wire.Message) -> Any:
         """The state after the rounds of an update, without those done already."""
@@ -178,7 +178,7 @@ def _check_settings(settings: Mapping[str, Any], limits: Limits) -> None:
             _check_sampler(value, method.get("iterations"), limits)
         elif name == "box":
             _check_box(value, settings.get("n"))
-        elif name == "constrained":
+        elif name in ("constrained", "float32"):
             if value is not True:
                 _refuse(name, value, "true")
         elif name == "shares":

@@ -45,6 +45,9 @@ class _Peer:
 
     workers: frozenset[int]
     stands: int | None = None
+    #: Whether it was sent to the published snapshot, and whether it did not find it there.
+    sent_away: bool = False
+    returned: bool = False
 
 
 @dataclass(frozen=True)
@@ -85,7 +88,8 @@ class Server:
         self.workers = workers
         self._asked = asked or (lambda _round: range(workers))
         self.run = secrets.token_bytes(8) if run is None else run
-        most = codec.state_bytes(state)
+        self._float32 = codec.in_float32(algorithm)
+        most = codec.state_bytes(state, self._float32)
         self.replay_bytes = most if replay_bytes is None else min(replay_bytes, most)
         self.refused: Counter[Reason] = Counter()
         self.refusal: WireError | None = None
@@ -100,13 +104,31 @@ class Server:
 
     def admit(self, peer: Hashable, workers: Iterable[int]) -> None:
         """Let a peer answer for these workers; it has no state yet."""
-        self._peers[peer] = _Peer(frozenset(workers))
+        known = self._peers.get(peer, _Peer(frozenset()))
+        self._peers[peer] = _Peer(
+            frozenset(workers), sent_away=known.sent_away, returned=known.returned
+        )
+
+    def publish(self) -> bytes:
+        """The state as a message that peers may fetch elsewhere, in this round.
+
+        A peer that needs it gets the digest alone from now on, and the state itself if it asks
+        again.
+        """
+        self._published = True
+        return self._message(None)
 
     def message_for(self, peer: Hashable) -> bytes:
         """The message that brings the peer to the current round; counted as sent."""
-        stands = self._peers[peer].stands
+        its = self._peers[peer]
+        stands = its.stands
         message = self._ready.get(stands)
-        if message is None:
+        if self._published and not its.returned and self._is_far(stands):
+            its.sent_away = True
+            message = wire.pack_update(
+                self.run, self.state.round, self._digest, self._layout.size, []
+            )
+        elif message is None:
             message = self._message(stands)
             if stands in (None, self.state.round - 1):  # the usual ones
                 self._ready[stands] = message
@@ -152,6 +174,7 @@ class Server:
         asked = self._asked(state.round)
         self.asked = asked if isinstance(asked, range) else frozenset(asked)
         self._ready: dict[int | None, bytes] = {}
+        self._published = False
         self._logged: Counter[int] = Counter()
 
     def _log(self, peer: Hashable, error: WireError) -> None:
@@ -162,10 +185,14 @@ class Server:
         elif self._logged[level] == _LOGGED + 1:
             logger.log(level, "more refusals in round %d are only counted", self.state.round)
 
+    def _is_far(self, stands: int | None) -> bool:
+        """Whether a peer that stands there needs the state."""
+        return stands is None or self.state.round - stands > len(self._past)
+
     def _message(self, stands: int | None) -> bytes:
         round = self.state.round
-        if stands is None or round - stands > len(self._past):
-            return wire.pack_snapshot(self.run, self._digest, self.state)
+        if stands is None or self._is_far(stands):
+            return wire.pack_snapshot(self.run, self._digest, self.state, self._float32)
         missed = [self._past[i].answers for i in range(stands - round, 0)]
         return wire.pack_update(self.run, round, self._digest, self._layout.size, missed)
 
@@ -184,6 +211,8 @@ class Server:
         if message.kind == wire.ASK:
             known = self._digest_at(message.round) == message.digest
             peer.stands = message.round if known else None
+            peer.returned |= peer.sent_away and not known
+            peer.sent_away = False
             return None
         self._check_position(peer, message)
         if message.kind == wire.TOTAL:
@@ -232,6 +261,7 @@ class Traffic:
         self, algorithm: Algorithm, workers: int, asked: Callable[[int], Sequence[int]]
     ) -> None:
         self._size, self._workers, self._asked = layout_of(algorithm).size, workers, asked
+        self._float32 = codec.in_float32(algorithm)
         # Rounds that an update can replay, and for their workers the last one that asked them.
         self._recent: deque[tuple[int, Sequence[int]]] = deque()
         self._last: dict[int, int] = {}
@@ -241,11 +271,11 @@ class Traffic:
         """Add the messages of the round that begins with this state."""
         asked = self._asked(state.round)
         answers = codec.round_bytes(len(asked), self._size)
-        kept = min(codec.state_bytes(state) // answers, wire.MAX_REPLAY)
+        kept = min(codec.state_bytes(state, self._float32) // answers, wire.MAX_REPLAY)
         self._up += len(asked) * (wire.OVERHEAD + self._size)
         for missed, workers in self._missed(state.round, asked, kept).items():
             if missed is None:
-                message = len(wire.pack_snapshot(bytes(8), wire.NOWHERE, state))
+                message = len(wire.pack_snapshot(bytes(8), wire.NOWHERE, state, self._float32))
             else:
                 message = wire.update_bytes(missed * answers)
             self._down += workers * message

@@ -286,6 +286,8 @@ OPTIONS: tuple[Option, ...] = (
             _one_of(correction_names), choices=correction_names),
     _method("aggregate", "mean", str, "How the workers' points become one.",
             _one_of(aggregate_names), choices=aggregate_names),
+    Option("float32", False, bool, "Round x and momentum to float32 after every round (des*).",
+           RUNS, _flag, "Method"),
     Option("sampler", None, str | None, "Distribution of the mutations; default: the method's.",
            EVERYWHERE, group="Method", part="method", choices=sampler_names),
     Option("participation", 1.0, float, "Share of the workers asked in a round.", EVERYWHERE,
@@ -343,6 +345,7 @@ OPTIONS: tuple[Option, ...] = (
     _federation("loss", "mean", "How the nodes' values of the objective become one."),
     _federation("evaluation", None, "Data of the server, to evaluate the objective on."),
     _federation("poll", 0.2, "Seconds between two polls for replies."),
+    _federation("snapshot", None, "File in which nodes that are late find the state."),
     _federation("columns", None, "Names of the columns, which every site must have."),
     _federation("model", None, "File that the final model is written to."),
 )  # fmt: skip

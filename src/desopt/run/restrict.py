@@ -67,6 +67,17 @@ def within(algorithm: Algorithm, given: Restricted) -> Algorithm:
     return restricted
 
 
+def in_single_precision(algorithm: Algorithm) -> Algorithm:
+    """The algorithm with a state of float32 numbers; refused if it has none."""
+    if "float32" not in getattr(algorithm, "observes", ()):
+        names = [key for key, m in METHODS.items() if "float32" in _observes(m.algorithm)]
+        raise ValueError(
+            f"{algorithm.name} does not take float32; the methods that do are {', '.join(names)}"
+        )
+    single: Algorithm = replace(algorithm, float32=True)  # type: ignore[type-var]
+    return single
+
+
 def _observes(algorithm: type[Any]) -> tuple[str, ...]:
     found: tuple[str, ...] = getattr(algorithm, "observes", ())
     return found

@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from http.client import HTTPException
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,6 +38,7 @@ from desopt.objectives import LinearModel, as_objective
 from desopt.objectives.inputs import Inputs, Moments
 from desopt.objectives.metrics import Metric, as_metrics
 from desopt.objectives.model import model_of, provenance_of
+from desopt.protocol.fetch import fetch
 from desopt.protocol.replica import Limits, Replica
 from desopt.protocol.wire import Reason, WireError
 
@@ -67,8 +69,8 @@ def client_app(
         The share of the rows that are never trained on, and what is computed of them at the end
         and sent: functions ``metric(y, score)`` by name, or names of ``objectives.metrics``.
 
-    A node's configuration may have a name for it, ``site``, and a file that gets the final model,
-    ``model``.
+    A node's configuration may have a name for it, ``site``, a file that gets the final model,
+    ``model``, and a file or URL where the state is published, ``snapshot``.
     """
     parts = _Parts(
         as_objective(objective, regularization, setup), load_shard, as_sampler(sampler), limits,
@@ -170,15 +172,33 @@ class _Node:
         parts = self._parts
         replica = Replica.joining(description, sampler=parts.sampler, limits=parts.limits)
         try:
-            if not order.description:
+            if not order.description and kept["state"]:
                 replica.follow(kept["state"])
             task = replica.follow(order.message)
-        except WireError:
-            return replica, None
+        except WireError as error:
+            found = self._fetched(replica, order) if error.reason is Reason.GAP else None
+            if found is None:
+                if replica.state is None:  # the state comes with the next order
+                    record = ConfigRecord({"description": description, "state": b""})
+                    self._context.state[NAME] = record
+                return replica, None
+            task = found
         self._context.state[NAME] = ConfigRecord(
             {"description": description, "state": replica.save()}
         )
         return replica, task
+
+    def _fetched(self, replica: Replica, order: Order) -> Task | None:
+        """The order's task by way of the published snapshot; None: the server must send it."""
+        source = self._context.node_config.get("snapshot")
+        if source is None:
+            return None
+        try:
+            replica.follow(fetch(str(source), replica.limit))
+            return replica.follow(order.message)
+        except (OSError, ValueError, HTTPException) as error:
+            logger.warning("snapshot=%s: %s", source, error)
+            return None
 
     def _messages(self, replica: Replica, task: Task, order: Order) -> list[bytes]:
         job = self._job(replica)

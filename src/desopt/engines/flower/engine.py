@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -43,6 +44,7 @@ from desopt.protocol import wire
 from desopt.protocol.replica import Replica
 from desopt.protocol.server import Server
 from desopt.protocol.wire import Total
+from desopt.system.files import write_whole
 
 #: Flower's code for a node that is gone.
 _GONE = 5
@@ -92,6 +94,9 @@ class Federation:
         Seconds between two polls for replies.
     last
         The number of rounds, after which no work is requested along with the loss.
+    snapshot
+        A file that gets the state in every round. Nodes that need it, and whose configuration has
+        a ``snapshot``, fetch it from there; all others are sent it, as without this.
     say
         Called with a line for the operator where a round waits for more than a minute.
     sites
@@ -112,6 +117,7 @@ class Federation:
         loss: str = "mean",
         evaluation: Any = None,
         poll: float = 0.2,
+        snapshot: str | os.PathLike[str] | None = None,
         last: int | None = None,
         say: Callable[[str], Any] | None = None,
         sites: Mapping[int, str] | None = None,
@@ -129,6 +135,7 @@ class Federation:
         self.poll = check.positive("poll", poll)
         self.last = math.inf if last is None else last
         self.server: Server | None = None
+        self.snapshot = snapshot
         self.say = say or logger.info
         self.sites = dict(sites or {})
         #: The last finished round: who answered after how many seconds, and who did not.
@@ -166,6 +173,8 @@ class Federation:
         else:
             self.report = self._closed()
             self.server.advance(state, self._merged)
+        if self.snapshot is not None:
+            write_whole(self.snapshot, self._server.publish())
         self._opened = None
         self._answered, self._troubles = {}, []
         self._nodes.begin_round()
