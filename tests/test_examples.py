@@ -1,6 +1,9 @@
 """Every example runs, and so does the Python that a newcomer pastes; links lead somewhere."""
 
+import contextlib
 import re
+import shutil
+import ssl
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -37,6 +40,36 @@ def test_example_runs(script: Path, tmp_path: Path) -> None:
         pytest.skip(f"{needed} is not installed; make {needed} runs this example")
     assert run(script, tmp_path).strip()
     assert not list(tmp_path.iterdir()), "an example must leave nothing behind"
+
+
+def test_the_certificates_of_the_federation_page_are_accepted(tmp_path: Path) -> None:
+    """Its commands, and a handshake with the server that they make."""
+    text = (ROOT / "docs/federation.md").read_text(encoding="utf-8")
+    (commands,) = re.findall(r"^   ```\n(   openssl .*?)^   ```", text, re.DOTALL | re.MULTILINE)
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl is not installed")
+    subprocess.run(["sh", "-ec", commands], cwd=tmp_path, check=True, capture_output=True)
+    server, client = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
+    server.load_cert_chain(tmp_path / "server.pem", tmp_path / "server.key")
+    client.load_verify_locations(tmp_path / "ca.pem")
+    for name, accepted in (("fl.example.org", True), ("localhost", True), ("example.org", False)):
+        to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+        ours = client.wrap_bio(to_client, to_server, server_hostname=name)
+        theirs = server.wrap_bio(to_server, to_client, server_side=True)
+        if accepted:
+            shake_hands(ours, theirs)
+        else:
+            with pytest.raises(ssl.SSLCertVerificationError):
+                shake_hands(ours, theirs)
+
+
+def shake_hands(*sides: ssl.SSLObject) -> None:
+    waiting = set(sides)
+    while waiting:
+        for side in list(waiting):
+            with contextlib.suppress(ssl.SSLWantReadError):
+                side.do_handshake()
+                waiting.discard(side)
 
 
 def python_of(page: str, heading: str = "") -> list[str]:
