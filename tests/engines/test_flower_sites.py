@@ -156,6 +156,19 @@ def test_names_survive_a_restart_of_the_server(
     assert status(path)["starts"] == 2
 
 
+def test_two_sites_of_one_name_are_told_apart(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    grid, path = named(Loopback()), tmp_path / "run.journal"
+    grid.contexts[12].node_config["site"] = "hospital-b"
+    grid.mishap = lambda node, round: "late" if node == 12 and round == 0 else ""
+    with caplog.at_level("INFO"):
+        federated(grid, rounds=3, journal=path, min_answers=2, eval_every=0)
+    sites = [site["site"] for site in status(path)["sites"]]
+    assert sites == ["hospital-a", "hospital-b", "hospital-b (worker 2)"]
+    assert "refused a message of hospital-b (worker 2): late" in caplog.text
+
+
 def test_a_name_cannot_write_on_the_operators_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     grid = Loopback()
     grid.contexts[11].node_config["site"] = "x\x1b[2J\n" + "y" * 100

@@ -69,7 +69,8 @@ class Server:
     ``batch_size`` bounds the counts that workers may claim. ``trusted``: the peers are our own
     processes; their counts are not checked, and their sums may be infinite or NaN, as in a serial
     run. ``replay_bytes``: the size above which the state replaces missed rounds (None, or more:
-    the state's own size; 0: always the state). Calls must not overlap.
+    the state's own size; 0: always the state). ``called(peer)`` is its name in the log. Calls must
+    not overlap.
     """
 
     def __init__(
@@ -83,8 +84,9 @@ class Server:
         replay_bytes: int | None = None,
         batch_size: int | None = None,
         trusted: bool = False,
+        called: Callable[[Any], str] = repr,
     ) -> None:
-        self.algorithm = algorithm
+        self.algorithm, self._called = algorithm, called
         self.workers = workers
         self._asked = asked or (lambda _round: range(workers))
         self.run = secrets.token_bytes(8) if run is None else run
@@ -181,7 +183,7 @@ class Server:
         level = logging.INFO if error.reason in _ORDINARY else logging.WARNING
         self._logged[level] += 1
         if self._logged[level] <= _LOGGED:
-            logger.log(level, "refused a message of %r: %s", peer, error)
+            logger.log(level, "refused a message of %s: %s", self._called(peer), error)
         elif self._logged[level] == _LOGGED + 1:
             logger.log(level, "more refusals in round %d are only counted", self.state.round)
 

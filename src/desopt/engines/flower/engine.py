@@ -236,7 +236,12 @@ class Federation:
     def _open(self, state: Any) -> None:
         job = self._job
         self.server = Server(
-            job.algorithm, state, job.workers, asked=job.asked, batch_size=job.batch_size
+            job.algorithm,
+            state,
+            job.workers,
+            asked=job.asked,
+            batch_size=job.batch_size,
+            called=self._nodes.name,
         )
         self.description = describe(job, state.x)
         self._description = wire.pack_description(self.server.run, self.description)

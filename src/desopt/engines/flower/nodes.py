@@ -30,8 +30,10 @@ class Nodes:
         self._called: dict[int, str] = {}  # the same by node
 
     def call(self, node: int, worker: int, site: str) -> None:
-        """Take note of a site's own name."""
+        """Take note of a site's own name; the second of two that are alike has its number too."""
         if site:
+            if any(site == other for w, other in self.sites.items() if w != worker):
+                site = f"{site} (worker {worker})"
             self.sites[worker] = self._called[node] = site
 
     def name(self, node: int) -> str:
