@@ -212,6 +212,40 @@ def stretch(d, g, more):
 
 
 @exact
+def residuals(changes, expected, alpha, out):
+    """out = (changes - expected) / alpha, 0 where a number is not finite; the largest |out|."""
+    largest = 0.0
+    for k in range(changes.size):
+        change = changes[k] if math.isfinite(changes[k]) else 0.0
+        found = (change - expected[k]) / alpha[k]
+        out[k] = found if math.isfinite(found) else 0.0
+        largest = max(largest, abs(out[k]))
+    return largest
+
+
+@exact
+def to_bits(slopes, scale, bits):
+    """The nibbles of the slopes, the lowest bit of each first."""
+    codes = np.empty(slopes.size, np.uint8)
+    to_nibbles(slopes, scale, codes)
+    for k in range(slopes.size):
+        for i in range(4):
+            bits[4 * k + i] = (codes[k] >> i) & 1
+
+
+@exact
+def from_bits(bits, scale, out):
+    """The slopes of these nibbles."""
+    codes = np.empty(out.size, np.uint8)
+    for k in range(out.size):
+        code = 0
+        for i in range(4):
+            code |= int(bits[4 * k + i]) << i
+        codes[k] = code
+    from_nibbles(codes, scale, out)
+
+
+@exact
 def to_nibbles(slopes, scale, out):
     """out[k] = 0, or 1 + j (+ 7 if negative) for the nearest scale 2^-j, j <= 6, in logarithms."""
     for k in range(slopes.size):

@@ -37,7 +37,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -195,19 +195,15 @@ class DESC(DES):
         self, proposals: Proposals, alpha: FloatArray, tilt: Tilt, h: FloatArray,
         measured: FloatArray | None, accepted: BoolArray, changes: FloatArray,
     ) -> bytes:  # fmt: skip
-        with np.errstate(over="ignore", invalid="ignore"):
-            slopes = (changes - self._expected(proposals, alpha, tilt, h)) / alpha
-        slopes = np.where(np.isfinite(slopes), slopes, 0.0)
+        slopes, expected = np.empty(alpha.size), self._expected(proposals, alpha, tilt, h)
+        largest = kernels.residuals(changes, expected, alpha, slopes)
         more = () if measured is None else np.clip(measured, -_LARGEST, _LARGEST)
         if self.correction == "bits":
             return self.layout.encode(accepted, [kernels.mean_size(slopes, _LARGEST), *more])
-        scale = np.float32(min(np.abs(slopes).max(), _LARGEST))
-        codes = np.zeros(self.iterations, np.uint8)
-        kernels.to_nibbles(slopes, float(scale), codes)
-        nibbles = np.unpackbits(codes[:, np.newaxis], axis=1, count=_NIBBLE, bitorder="little")
+        scale = np.float32(min(largest, _LARGEST))
         bits = np.zeros(self.layout.bits, np.bool_)
         bits[: accepted.size] = accepted
-        bits[self.iterations :] = nibbles.ravel()
+        kernels.to_bits(slopes, float(scale), bits[self.iterations :])
         return self.layout.encode(bits, [scale, *more])
 
     def _expected(
@@ -284,7 +280,7 @@ class DESC(DES):
         level = last_step.first_level(total / rows, self.iterations, self._gain(state.x.size))
         return replace(state, round=state.round + 1, level=level, found=1.0)
 
-    @property
+    @cached_property
     def layout(self) -> Layout:
         numbers = 3 if self.step_size == AUTO else 1
         return Layout(bits=self._bits_per_step * self.iterations, float32=numbers)
@@ -389,10 +385,8 @@ class _Learning:
         scale = float(content.float32[0])
         if method.correction == "bits":
             return np.where(content.bits, -scale, scale)
-        nibbles = content.bits[K:].reshape(K, _NIBBLE)
-        codes = np.packbits(nibbles, axis=1, bitorder="little").ravel()
         slopes = np.empty(K)
-        kernels.from_nibbles(codes, scale, slopes)
+        kernels.from_bits(content.bits[K:], scale, slopes)
         return slopes
 
 

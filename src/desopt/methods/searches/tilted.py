@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from math import isfinite
 from typing import NamedTuple
 
@@ -54,12 +53,8 @@ class Tilted(OnePlusOne):
         self.tilt, self._encode_changes = tilt, encode
         self.changes = np.zeros(proposals.count)
 
-    def answer(self, rows: int = 1) -> Answer:
-        answer = super().answer(rows)
-        assert self._accepted is not None
-        with np.errstate(invalid="ignore"):
-            changes = np.where(np.isfinite(self.changes), self.changes, 0.0)
-        return replace(answer, payload=self._encode_changes(self._accepted, changes))
+    def _payload(self, accepted: BoolArray) -> bytes:
+        return self._encode_changes(accepted, self.changes)
 
     def _start(self) -> None:
         super()._start()
