@@ -4,27 +4,27 @@
 item        cases
 ==========  ==========================================================================
 sorted      rows dealt at random (iid) and in the order of their labels (sorted)
-dirichlet   Dirichlet shares of the labels, concentration 0.3 (full: 1 and 0.1 as well)
-quantity    shards of very different sizes, of the same distribution (full only)
+dirichlet   Dirichlet shares of the labels, concentration 1, 0.3 and 0.1
+quantity    shards of very different sizes, of the same distribution
 sites       four hospitals as they are, and their rows dealt at random
 ==========  ==========================================================================
 
 M = 10 (four hospitals), b = 1000, beta = 0.5. DES-mR, DES-C with full answers and with bits only,
-each with every step size of the grid; ZO-NSGD with "auto", a rule that DES-C does not have. It is
-left out where n is large: its dense directions take hours there.
+each with every step size of the grid; DES-C with full answers and ZO-NSGD with "auto", each by its
+own rule. ZO-NSGD is left out where n is large: its dense directions take hours there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import product
+from itertools import chain, product
 from typing import Any, NamedTuple
 
 from desopt.studies.cases import Case, make_case
 from desopt.studies.paper import PROBLEMS
 
-#: "short" has the committed results: fewer runs and partitions, and for sparse sets a part of the
-#: grid, without the bits-only form.
+#: "short" has the committed results: fewer runs, other partitions than iid and sorted for fewer
+#: sets, and for sparse sets a part of the grid, without the bits-only form.
 SCALES = ("full", "short", "smoke")
 STEP_SIZES = (0.1, 0.3, 1.0, 3.0, 10.0)
 SHORT_STEPS = {"des-mr": (0.3, 1.0, 3.0), "des-c": (0.3, 1.0)}
@@ -55,6 +55,7 @@ SPARSE = {
     "rcv1-subset": Data(None, 500, 300, 1),
 }
 DATA = DENSE | SPARSE
+SMALL = ("ijcnn1", "a9a", "mushrooms")
 SITES = {"heart-sites": Data(None, 100, 60, 2)}
 #: Methods with their settings.
 METHODS: dict[str, dict[str, Any]] = {
@@ -68,18 +69,16 @@ def items(scale: str, data_dir: str | None) -> dict[str, list[Case]]:
     if scale == "smoke":
         few = Data(1000, 10, 3, 2)
         return {"sorted": list(_cases({"susy-like": few}, ("iid", "sorted"), "short", (1.0,)))}
-    short = scale == "short"
+    some = {name: DATA[name] for name in SMALL} if scale == "short" else DATA
     found = {
         "sorted": _cases(DATA, ("iid", "sorted"), scale),
-        "dirichlet": _cases(
-            {name: DENSE[name] for name in ("ijcnn1", "a9a")} if short else DATA,
-            ("dirichlet-0.3",) if short else ("dirichlet-1", "dirichlet-0.3", "dirichlet-0.1"),
-            scale,
+        "dirichlet": chain(
+            _cases(DENSE if scale == "short" else DATA, ("dirichlet-0.3",), scale),
+            _cases(some, ("dirichlet-1", "dirichlet-0.1"), scale),
         ),
+        "quantity": _cases(some, ("quantity",), scale),
         "sites": _cases(SITES, ("iid", "sites"), scale, workers=4),
     }
-    if not short:
-        found["quantity"] = _cases(DATA, ("quantity",), scale)
     return {name: list(cases) for name, cases in found.items()}
 
 
@@ -100,5 +99,6 @@ def _cases(
             for label, grid in grids.items():
                 for step in grid:
                     yield base.varied(step_size=step, **METHODS[label])
+            yield base.varied(method="des-c", step_size="auto")
             if dense:
                 yield base.varied(method="zo-nsgd", step_size="auto")
