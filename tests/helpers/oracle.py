@@ -368,6 +368,7 @@ def auto(
             own = 2 ** first_level(drop, k0, K, 10)
             finals.append(walk(v, {k: own / math.sqrt(k + 1) for k in range(k0, K - 1)}))
         w = min(0.25, M / 40)
+        rare = min(w, M * K * drawn / len(x0))
         if t == 0:
             e = min(k0, max(3, k0 // 6))
             A = first_level(ramp_drop(mask[:, :k0]), k0, K, M)
@@ -383,16 +384,16 @@ def auto(
             least = max(0.0, 2 * p0 - 1)
             near = p0 - least < 0.02
             u = float(p >= p0 - 0.02) if near else (p - least) / (p0 - least)
-            agree = (1 - w) * agree + w * float(np.mean(votes))
+            agree = (1 - rare) * agree + rare * float(np.mean(votes))
+            clear = max(agree, min(1, agree * math.sqrt(w / rare)))
             low = 0.3 + 0.8 * lacking(M)
-            sure = np.clip(agree / 0.3, 0, 1)
+            sure = np.clip(clear / 0.3, 0, 1)
             goal = 0.3 if p0 < 0.4 else max(low, low + (0.5 - low) * (1 - sure))
             step = min(1, M * K / 100) * np.clip(3 * (u - goal), -1.5, 1.5)
-            A += step if p0 < 0.4 else min(step, agree)
+            A += step if p0 < 0.4 else min(step, clear)
         d = np.mean([v - x for v in finals], axis=0)
         if d.any():
-            w = min(w, M * K * drawn / len(x0))
-            h = (1 - w) * h + w * d / np.linalg.norm(d)
+            h = (1 - rare) * h + rare * d / np.linalg.norm(d)
         m = beta * m + (1 - beta) * d
         x = run.inside(x + m)
         masks.append(mask)

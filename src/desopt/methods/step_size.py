@@ -362,15 +362,19 @@ class AutoTally(Tally):
     def outcome(self, total: FloatArray) -> dict[str, Any]:
         found = self._followed() if self._state.controls else self._found()
         found["level"] = min(max(found["level"], -LIMIT), LIMIT)
-        # where steps are sparse, long enough a memory for a coordinate to be drawn once in it
-        drawn = self._workers * self._iterations * getattr(self._sampler, "l", total.size)
-        weight = min(self._weight, drawn / total.size)
-        return {**found, "heading": follow(self._state.heading, total, weight)}
+        return {**found, "heading": follow(self._state.heading, total, self._sparse_weight)}
 
     @property
     def _weight(self) -> float:
         """Of a round among those before it."""
         return min(0.25, self._workers / 40)
+
+    @property
+    def _sparse_weight(self) -> float:
+        """Small enough for a coordinate to be drawn once in what the heading remembers."""
+        n = self._state.heading.size
+        drawn = self._workers * self._iterations * getattr(self._sampler, "l", n)
+        return min(self._weight, drawn / n)
 
     def _found(self) -> dict[str, Any]:
         """After the ramp; its tiny steps are the first control steps, with 12 before them."""
@@ -394,15 +398,19 @@ class AutoTally(Tally):
         least = max(0.0, 2.0 * p0 - 1.0)
         possible = p0 - least
         u = (p - least) / possible if possible >= 0.02 else float(p >= p0 - 0.02)
-        agreement = state.agreement + self._weight * (self._votes / M - state.agreement)
+        weight = self._sparse_weight
+        agreement = state.agreement + weight * (self._votes / M - state.agreement)
+        # a vote sums the few coordinates drawn: in noise, majorities grow with the root of their
+        # number
+        clear = max(agreement, min(1.0, agreement * sqrt(self._weight / weight)))
         noisy = p0 < NOISY
         if noisy:  # of every value: workers agree by luck only
             goal = LOW
         else:
             low = LOW + 0.8 * few(M)
-            goal = max(low, HIGH - (HIGH - low) * min(max(agreement / SURE, 0.0), 1.0))
+            goal = max(low, HIGH - (HIGH - low) * min(max(clear / SURE, 0.0), 1.0))
         step = min(1.0, M * K / BITS) * min(max(GAIN * (u - goal), -MOST), MOST)
-        level = state.level + (step if noisy else min(step, agreement))
+        level = state.level + (step if noisy else min(step, clear))
         return {"level": level, "tiny": tiny, "controls": controls, "agreement": agreement}
 
 
