@@ -56,6 +56,11 @@ class Batch(NamedTuple):
             return self
         return self._replace(stream=self.stream.at(max(iteration, 0)))
 
+    def or_all(self) -> Batch:
+        """This batch; where it would be as large as the shard, all rows of it, each once."""
+        small = self.shard.size is None or self.size < self.shard.size
+        return self if small else self._replace(batches=Batches.ALL)
+
     def arguments(self) -> tuple[Any, ...]:
         """The samples as one argument of a user's function; no argument where there is no data."""
         return self.shard.arguments(self)

@@ -37,6 +37,8 @@ class SensorSelection:
     ``count``; else the sensors with the largest ``count`` numbers in x are selected, and a step
     that exchanges two of these is a swap. ``noise``: the covariance of the sensors' noise (default:
     independent, variance 1). ``prior``: the precision with which each parameter is known before.
+
+    A ``batch_size`` of at least a worker's scenarios means all of them, each once.
     """
 
     count: int
@@ -127,8 +129,8 @@ class SensorFunction:
     """The mean criterion over one batch of scenarios, or a fresh one for each iteration."""
 
     def __init__(self, objective: SensorSelection, batch: Batch) -> None:
-        self.rows = batch.rows
-        self._objective, self._batch = objective, batch
+        self._objective, self._batch = objective, batch.or_all()
+        self.rows = self._batch.rows
         self._iteration: int | None = None  # of the batch in _drawn
 
     def value(self, x: FloatArray, iteration: int = 0) -> float:

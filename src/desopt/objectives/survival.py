@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike
 
 from desopt.contract.errors import check_name
 from desopt.contract.space import Box
-from desopt.contract.types import Batches, FloatArray, IndexArray, LocalSearch
+from desopt.contract.types import FloatArray, IndexArray, LocalSearch
 from desopt.data import Batch, Loaders, NoData, Partitioned, Rows, Shard, as_rows
 from desopt.kernels.cox import RiskSets, cox_value, search_cox
 from desopt.kernels.layouts import Dense
@@ -121,10 +121,8 @@ class CoxFunction:
     """The penalised likelihood on one batch, or on a fresh one for each iteration."""
 
     def __init__(self, model: Cox, batch: Batch, x: FloatArray) -> None:
-        if batch.shard.size is not None and batch.size >= batch.shard.size:
-            batch = batch._replace(batches=Batches.ALL)
-        self.rows = batch.rows
-        self._model, self._batch = model, batch
+        self._model, self._batch = model, batch.or_all()
+        self.rows = self._batch.rows
         self._penalty = float(model.ridge), float(model.lasso)
         self._iteration: int | None = None  # of the batch in _drawn
 
