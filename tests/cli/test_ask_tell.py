@@ -72,11 +72,21 @@ def refused(done: Done, code: int, *words: str) -> None:
         assert word in done.err
 
 
-@pytest.mark.parametrize("method", ["es-csa", "es", "des"])
-def test_a_run_by_hand_has_the_bits_of_minimize(method: str, call: Call, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("method", "more"),
+    [
+        ("es-csa", {}),
+        ("es", {}),
+        ("des", {"workers": 2}),
+        ("des", {"workers": 2, "iterations": 10, "step_size": "auto"}),
+    ],
+)
+def test_a_run_by_hand_has_the_bits_of_minimize(
+    method: str, more: dict[str, Any], call: Call, tmp_path: Path
+) -> None:
     settings: dict[str, Any] = {
         "method": method, "rounds": 2, "iterations": 4, "step_size": 0.5, "seed": 2,
-    } | ({"workers": 2} if method == "des" else {})  # fmt: skip
+    } | more  # fmt: skip
     given = [word for name, value in settings.items() for word in (_option(name), value)]
     expected = desopt.minimize(
         cost, [0.1, -2.0, 3.0], engine="serial", eval_every=0, progress=False, **settings

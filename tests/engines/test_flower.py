@@ -83,9 +83,14 @@ def test_flower_is_new_enough() -> None:
 # --- the same bits ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", ["des-mr", "fed-zo-sgd", "es-csa"])
-def test_a_federation_finds_the_bits_and_losses_of_a_serial_run(method: str) -> None:
-    more: dict[str, Any] = {"method": method, "population": 8}
+@pytest.mark.parametrize(
+    ("method", "step_size"),
+    [("des-mr", 1.0), ("des-mr", "auto"), ("fed-zo-sgd", 1.0), ("es-csa", 1.0)],
+)
+def test_a_federation_finds_the_bits_and_losses_of_a_serial_run(
+    method: str, step_size: float | str
+) -> None:
+    more: dict[str, Any] = {"method": method, "population": 8, "step_size": step_size}
     found, expected = federated(Loopback(), **more), serial(**more)
     assert found.x.tobytes() == expected.x.tobytes()
     assert found.initial_fun == expected.initial_fun

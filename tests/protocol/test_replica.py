@@ -51,7 +51,7 @@ def serial(method: str = "des-mr", n: int = N, rounds: int = ROUNDS, **more: Any
     settings = {k: v for k, v in SETTINGS.items() if k != "momentum" or method.startswith("des")}
     return desopt.minimize(
         least_squares, np.zeros(n), (_X[:, :n], _Y), method=method, workers=WORKERS, rounds=rounds,
-        batch_size=4, engine="serial", progress=False, eval_every=0, **settings, **more,
+        batch_size=4, engine="serial", progress=False, eval_every=0, **settings | more,
     )  # fmt: skip
 
 
@@ -147,6 +147,18 @@ def test_same_bits_as_serial_over_a_bad_network(method: str, seed: int) -> None:
     assert network.server.refused[Reason.DUPLICATE] > 0
     assert network.server.refused[Reason.LATE] > 0
     assert network.server.refused[Reason.CHECKSUM] > 0
+
+
+@pytest.mark.parametrize("method", ["des-mr", "des-c", "zo-nsgd"])
+@pytest.mark.parametrize("replay_bytes", [0, 2**20])  # a replica that is astray: the state, or all
+def test_the_same_with_a_step_size_that_answers_decide(method: str, replay_bytes: int) -> None:
+    job = make_job(method)
+    job.algorithm = replace(job.algorithm, step_size="auto")  # type: ignore[type-var]
+    network = lossy(job, 0, replay_bytes=replay_bytes)
+    for _ in range(ROUNDS):
+        network.round()
+    found = network.server.state.x.tobytes()
+    assert found == serial(method, step_size="auto").x.tobytes() != serial(method).x.tobytes()
 
 
 @pytest.mark.parametrize("method", ["des-mr", "es-csa", "fed-zo-gd", "feedsign"])

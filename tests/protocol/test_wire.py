@@ -479,6 +479,8 @@ DESCRIPTIONS: dict[str, Any] = {
     "settings": {"method": {"name": "des-mr", "sampler": {"name": "gaussian"}, "more": 1}},
     "sampler": {"method": {"name": "des-mr", "sampler": 3}},
     "true is no number": {"method": DES(iterations=12).settings() | {"step_size": True}},
+    "a word is no number": {"method": DES(iterations=12).settings() | {"step_size": "atuo"}},
+    "no rule": {"method": ESCSA(population=8, iterations=12).settings() | {"step_size": "auto"}},
     "no rows": {"batch_size": 0},
     "no numbers": {"n": 0},
     "nobody": {"workers": 0},

@@ -186,6 +186,8 @@ def _check_settings(settings: Mapping[str, Any], limits: Limits) -> None:
         elif name in ("name", "aggregate", "correction"):
             if not isinstance(value, str):
                 _refuse(name, value, "a text")
+        elif name == "step_size" and value == "auto":
+            continue  # ``restore`` refuses it for a method without a rule
         elif not _is_real(value):
             _refuse(name, value, "a finite number")
 
