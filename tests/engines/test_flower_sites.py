@@ -193,7 +193,7 @@ def started(grid: Loopback, **more: Any) -> desopt.Result:
 
 def expected(**more: Any) -> desopt.Result:
     shards = [shard(worker) for worker in range(WORKERS)]
-    return desopt.minimize("lr", X0, shards, engine="serial", rounds=3, **SETTINGS | more)
+    return desopt.minimize("lr", X0, shards, engine="serial", **SETTINGS | {"rounds": 3} | more)
 
 
 class _Web(http.server.SimpleHTTPRequestHandler):
@@ -231,11 +231,17 @@ def test_a_node_fetches_the_state_where_it_is_told_or_is_sent_it(
 
 
 def test_a_state_of_float32_is_half_as_long_and_the_same_for_everybody(tmp_path: Path) -> None:
+    """Also for a node that lost it, and needs momentum and all."""
     lengths = []
     for float32 in (False, True):
-        grid = Loopback()
-        found = started(grid, float32=float32, journal=tmp_path / f"{float32}.journal")
-        assert found.x.tobytes() == expected(float32=float32).x.tobytes()
+        grid, lost = Loopback(), [2]
+        grid.mishap = lambda node, round, lost=lost: (  # type: ignore[misc]
+            "gone" if node == 11 and round in lost and not lost.remove(round) else ""
+        )
+        settings: dict[str, Any] = {"float32": float32, "rounds": 5}
+        found = started(grid, journal=tmp_path / f"{float32}.journal", **settings)
+        assert found.x.tobytes() == expected(**settings).x.tobytes()
+        assert kinds(grid).count(wire.SNAPSHOT) == WORKERS + 1
         assert desopt.replay(tmp_path / f"{float32}.journal").tobytes() == found.x.tobytes()
         lengths.append(len(grid.sent[0][2]["message"]))
     assert found.x.tobytes() == found.x.astype(np.float32).astype(np.float64).tobytes()
