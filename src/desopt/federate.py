@@ -7,6 +7,7 @@ how to run them; ``examples/federation`` is a complete example for one machine.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -112,9 +113,14 @@ def _run(grid: Grid, fun: Any, x0: Any, settings: dict[str, Any]) -> Result:
 
     callbacks = (told, *as_callbacks(theirs.pop("callbacks")))
     log.write(begin=theirs["rounds"], sites=log.names())
-    result = minimize(
-        fun, x0, _elsewhere, engine=federation, callbacks=callbacks, **theirs | {"progress": False}
-    )
+    theirs |= {"progress": False, "callbacks": callbacks}
+    try:
+        result = minimize(fun, x0, _elsewhere, engine=federation, **theirs)
+    except Exception as error:
+        end = f"failed: {str(error).partition(chr(10))[0]}"
+        say(end)
+        log.write(end=end)
+        raise
     if trains_a_table:
         _conclude(federation, fun, result, table["model"], say)
     result["metrics"] = federation.metrics
@@ -155,7 +161,7 @@ def _prepared(
     inputs = Inputs(tuple(names), intercept=table["intercept"])
     journal = settings["journal"]
     if table["standardize"] and journal is not None and Path(journal).is_file():
-        inputs = _resumed(Path(journal)) or inputs  # ``minimize`` compares the rest
+        inputs = _resumed(Path(journal), inputs)
     elif table["standardize"]:
         moments = federation.survey(inputs.columns or (), settings["workers"])
         inputs = inputs.standardised(moments.values())
@@ -163,10 +169,11 @@ def _prepared(
     return PreparedModel(fun, check.real("regularization", settings["regularization"]), inputs)
 
 
-def _resumed(journal: Path) -> Inputs | None:
-    """The inputs that the run of a journal began with."""
+def _resumed(journal: Path, inputs: Inputs) -> Inputs:
+    """The inputs as the run of a journal began with; if they are others, it will be refused."""
     known = read_header(journal)["config"]["objective"].get("inputs")
-    return None if known is None else Inputs.restore(known)
+    before = inputs if known is None else Inputs.restore(known)
+    return before if replace(before, means=None, scales=None) == inputs else inputs
 
 
 def _width(model: PreparedModel) -> int:

@@ -145,6 +145,19 @@ def test_failures_name_the_site(tmp_path: Path) -> None:
     assert any("hospital-b: ObjectiveError: loader failed" in line for line in found["troubles"])
 
 
+def test_a_run_that_fails_says_so_at_its_end(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def die(row: Any) -> None:
+        raise RuntimeError("the disk is full")
+
+    path = tmp_path / "run.journal"
+    with pytest.raises(RuntimeError, match="the disk is full"):
+        federated(Loopback(), journal=path, progress=None, callbacks=[die])
+    assert capsys.readouterr().out.splitlines()[-1] == "failed: the disk is full"
+    assert status(path)["ended"] == "failed: the disk is full"
+
+
 def test_names_survive_a_restart_of_the_server(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -299,6 +312,8 @@ def test_statistics_are_sent_once_also_when_the_server_starts_again(tmp_path: Pa
     again = trained(Loopback(app=app), journal=path, rounds=4)
     assert sum(questions) == WORKERS
     assert again.x.tobytes() == trained(Loopback(app=app)).x.tobytes() != first.x.tobytes()
+    with pytest.raises(desopt.JournalError, match="belongs to a run of another configuration"):
+        trained(Loopback(app=app), journal=path, columns=NAMES[:4])
 
 
 def test_a_site_without_a_column_ends_the_run_with_its_name() -> None:
