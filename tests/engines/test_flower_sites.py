@@ -345,6 +345,16 @@ def test_a_site_that_is_late_is_standardised_by_the_others(tmp_path: Path) -> No
     assert found.nit == 4
 
 
+def test_a_run_waits_for_its_first_sites_however_long_they_take(clock: Clock) -> None:
+    grid = named(Loopback(app=client_app("lr", frame)))
+
+    def nodes() -> list[int]:
+        return Loopback.get_node_ids(grid) if clock.monotonic() > 200.0 else []
+
+    grid.get_node_ids = nodes  # type: ignore[method-assign]
+    assert trained(grid, deadline=50.0, poll=1.0).nit == 4
+
+
 @pytest.mark.parametrize(
     "found",
     [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -37,12 +36,9 @@ class Asking:
     failures: dict[int, str] = field(default_factory=dict)
 
     def until(
-        self,
-        complete: Callable[[bool], bool],
-        seconds: float | None,
-        waiting: Callable[[float], None],
+        self, complete: Callable[[float, bool], bool], waiting: Callable[[float], None]
     ) -> None:
-        """Until it is complete or the time is over; ``complete(idle)``: nobody is left to ask.
+        """Until ``complete(seconds, idle)``, where ``idle`` means that nobody is left to ask.
 
         ``waiting(seconds)`` is called every minute.
         """
@@ -55,8 +51,7 @@ class Asking:
             free = [n for n in sorted(present) if n not in done and failed[n] < ATTEMPTS]
             idle = bool(present) and not free and not pending
             now = time.monotonic()
-            left = math.inf if seconds is None else opened + seconds - now
-            if complete(idle) or left <= 0:
+            if complete(now - opened, idle):
                 return
             if now - said > PATIENCE:
                 said = now
@@ -64,8 +59,7 @@ class Asking:
             busy = set(pending.values())
             ask = [node for node in free if node not in busy]
             messages = [
-                Message(self.content(n), n, self.kind, ttl=min(left, VALID), group_id="0")
-                for n in ask
+                Message(self.content(n), n, self.kind, ttl=VALID, group_id="0") for n in ask
             ]
             if messages:
                 ids = self.grid.push_messages(messages)
@@ -83,4 +77,5 @@ class Asking:
                 except ValueError as error:
                     failed[node] += 1
                     self.failures[node] = str(error)
-            time.sleep(0.0 if complete(False) else self.poll)
+            if not complete(now - opened, False):
+                time.sleep(self.poll)

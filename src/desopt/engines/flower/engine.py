@@ -429,7 +429,7 @@ class Federation:
     def survey(self, columns: Sequence[str], workers: int) -> dict[int, Moments]:
         """The moments of these columns at the sites, by worker; before ``start``.
 
-        All workers are waited for. At the deadline, or when no connected node is left to ask,
+        All workers are waited for. After the deadline, or when no connected node is left to ask,
         those who have answered are enough if they are at least ``min_answers``.
         """
         nodes, found = Nodes(workers, self.nodes), dict[int, Moments]()
@@ -443,24 +443,20 @@ class Federation:
             found.setdefault(report.worker, Moments.restore(_json(report.found), len(columns)))
             self.sites |= nodes.sites
 
-        def complete(idle: bool) -> bool:
-            patient = self.min_answers is not None and len(found) >= self.min_answers
-            if idle and not patient and asking.failures and len(found) < workers:
+        def complete(seconds: float, idle: bool) -> bool:
+            late = self.deadline is not None and seconds > self.deadline
+            enough = len(found) >= (self.min_answers or (1 if late else workers))
+            if idle and not enough and asking.failures:
                 node, why = next(iter(asking.failures.items()))
                 raise EngineError(f"{nodes.name(node)} has not the columns of this run: {why}")
-            return len(found) == workers or (idle and patient)
+            return len(found) == workers or (enough and (idle or late))
 
         def waiting(seconds: float) -> None:
             absent = [nodes.site(worker) for worker in range(workers) if worker not in found]
             self.say(f"statistics of columns: {seconds:.0f} s, waiting for {', '.join(absent)}")
 
         asking = Asking(self._grid, "query", lambda _: question(columns), take, self.poll)
-        asking.until(complete, self.deadline, waiting)
-        if len(found) < (self.min_answers or 1):
-            raise EngineError(
-                f"{len(found)} of {workers} sites have sent the statistics of their columns in "
-                f"time: {'; '.join(map(_line, asking.failures.values())) or 'none of them failed'}"
-            )
+        asking.until(complete, waiting)
         return found
 
     def conclude(self) -> list[str]:
@@ -491,9 +487,9 @@ class Federation:
         self._nodes.update(self._grid.get_node_ids())
         asking = Asking(self._grid, "evaluate", content, take, self.poll)
         workers = self._server.workers
+        limit = min(self.deadline or _FAREWELL, _FAREWELL)
         asking.until(
-            lambda idle: len(told) == workers or idle,
-            min(self.deadline or _FAREWELL, _FAREWELL),
+            lambda seconds, idle: len(told) == workers or idle or seconds > limit,
             lambda seconds: self.say(f"the final model: {seconds:.0f} s, {len(told)} sites told"),
         )
         for node, why in asking.failures.items():
