@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from desopt.contract.errors import Failed, failure
+from desopt.contract.errors import Failed, ObjectiveError, failure, user_code
 from desopt.contract.types import Batches, FloatArray, LocalSearch
 from desopt.data import Batch, Shard
 from desopt.kernels.philox import fill_normal_blocks
@@ -128,7 +128,7 @@ class ModuleFunction:
             batch = batch._replace(batches=Batches.ALL, size=size)
         self.rows = batch.rows
         self._batch, self._examples = batch, examples
-        self._drawn: tuple[int, list[tuple[tuple[Any, ...], int]]] | None = None
+        self._kept: tuple[int, tuple[tuple[Any, ...], int]] | None = None  # of one batch only
 
     def value(self, x: FloatArray, iteration: int = 0) -> float:
         self.parameters.write(x)
@@ -136,15 +136,13 @@ class ModuleFunction:
 
     def here(self, iteration: int = 0) -> float:
         """The value of the module as it is."""
-        if self._drawn is None or self._drawn[0] != iteration:
-            self._drawn = iteration, self._draw(iteration)
         try:
             with torch.inference_mode():
                 values = [
                     (as_number(self._fun(self._model, *batch)), rows)
-                    for batch, rows in self._drawn[1]
+                    for batch, rows in self._batches(iteration)
                 ]
-        except Failed:
+        except (Failed, ObjectiveError):
             raise
         except Exception as error:
             raise failure("loss_fn", error) from error
@@ -164,16 +162,25 @@ class ModuleFunction:
         elif not self._in_place(search):
             drive(search, self.value)
 
-    def _draw(self, iteration: int) -> list[tuple[tuple[Any, ...], int]]:
-        """The batches of a value and their sizes, where the module is."""
-        device = self.parameters.device
-        arguments = self._batch.at(iteration).arguments()
-        if self._examples is None:
-            return [(tuple(moved(item, device) for item in arguments), self.rows)]
-        (numbers,) = arguments
-        size = self._batch.size
-        parts = [numbers[i : i + size] for i in range(0, len(numbers), size)]
-        return [((moved(self._examples.take(part), device),), len(part)) for part in parts]
+    def _batches(self, iteration: int) -> Iterator[tuple[tuple[Any, ...], int]]:
+        """The batches of a value and their sizes: one for a whole round, or many, one at a time."""
+        if self._kept is None or self._kept[0] != iteration:
+            drawn = self._batch.at(iteration).arguments()
+            if self._examples is not None and len(drawn[0]) > self._batch.size:
+                for begin in range(0, len(drawn[0]), self._batch.size):
+                    yield self._made((drawn[0][begin : begin + self._batch.size],))
+                return
+            self._kept = iteration, self._made(drawn)
+        yield self._kept[1]
+
+    def _made(self, drawn: tuple[Any, ...]) -> tuple[tuple[Any, ...], int]:
+        """What was drawn as arguments of the loss, on the module's device."""
+        rows = self.rows
+        if self._examples is not None:
+            rows = len(drawn[0])
+            with user_code("data"):
+                drawn = (self._examples.take(drawn[0]),)
+        return tuple(moved(item, self.parameters.device) for item in drawn), rows
 
     # --- searches in the module itself: True, or False where points must be given --------------
 
