@@ -252,8 +252,8 @@ def memory_part() -> Iterator[Measurement]:
 # --- noise -----------------------------------------------------------------------------------
 
 
-def noise(width: int, steps: int = 60, l: int = 8) -> dict[str, Any]:
-    """Steps of l coordinates by a typical weight's size: their effect on a loss, and its error."""
+def noise(width: int, factor: float, steps: int, l: int = 8) -> dict[str, Any]:
+    """Steps of l coordinates by a part of a typical weight: effect on a loss, error in float32."""
     torch.manual_seed(0)
     layers: list[nn.Module] = []
     for _ in range(4):
@@ -263,7 +263,7 @@ def noise(width: int, steps: int = 60, l: int = 8) -> dict[str, Any]:
     single = desopt.torch.parameters.Parameters(list(model.named_parameters()))
     double = copy.deepcopy(model).double()
     exact = desopt.torch.parameters.Parameters(list(double.named_parameters()))
-    size = float(torch.cat([p.detach().view(-1)[:1000] for p in model.parameters()]).std())
+    size = factor * float(torch.cat([p.detach().view(-1)[:1000] for p in model.parameters()]).std())
     rng = np.random.default_rng(0)
 
     def losses(index: Any, change: Any) -> tuple[float, float]:
@@ -285,7 +285,8 @@ def noise(width: int, steps: int = 60, l: int = 8) -> dict[str, Any]:
         effects.append(abs(found[1] - at[1]))
         errors.append(abs((found[0] - at[0]) - (found[1] - at[1])))
         wrong += (found[0] <= at[0]) != (found[1] <= at[1])
-        losses(index, np.zeros(index.size))
+        single.write_at(index, np.zeros(index.size))
+        exact.write_at(index, np.zeros(index.size))
     return {
         "n": single.n, "step": size, "effect": float(np.median(effects)),
         "error": float(np.median(errors)), "wrong": wrong / steps, "steps": steps,
@@ -293,8 +294,9 @@ def noise(width: int, steps: int = 60, l: int = 8) -> dict[str, Any]:
 
 
 def noise_part() -> Iterator[Measurement]:
-    for width in (50, 160, 500, 1600):
-        yield f"noise/{width}", partial(noise, width, 60 if width < 1600 else 30)
+    for width, steps in ((50, 40), (160, 40), (500, 40), (1600, 40), (5000, 12)):
+        for factor in (1.0, 0.1):
+            yield f"noise/{width}, {factor:g}", partial(noise, width, factor, steps)
 
 
 # --- SST-2 by MiniLM -------------------------------------------------------------------------
