@@ -2,7 +2,7 @@
 
 It creates the certificates and the keys in a temporary folder, runs the Flower app of this folder
 on the files of UCI's four heart hospitals, and compares: each hospital alone, all patients in one
-place, the federation. It uses the loopback interface only and takes about a minute.
+place, the federation. It uses the loopback interface only and takes a minute or two.
 
     python run.py [FOLDER]
 
