@@ -34,6 +34,8 @@ class Loss:
     #: The same in NumPy, for a vector of margins.
     reference: Callable[[FloatArray], FloatArray]
     convex: bool
+    #: Whether the minimiser's scores estimate log-odds, and so tell probabilities.
+    log_odds: bool = False
 
 
 #: The three of the paper (section 5.1) in its order, then others.
@@ -45,6 +47,7 @@ LOSSES: dict[str, Loss] = {
         formula="log(1 + exp(-a))",
         reference=lambda a: np.logaddexp(0.0, -a),
         convex=True,
+        log_odds=True,
     ),
     "nsvm": Loss(
         kind=NSVM,

@@ -27,9 +27,6 @@ from desopt.system.files import write_whole
 
 FORMAT, VERSION = "desopt linear model", 1
 
-#: Losses whose minimiser estimates log-odds.
-_LOG_ODDS = ("lr",)
-
 
 @dataclass(frozen=True)
 class Model:
@@ -62,10 +59,11 @@ class Model:
 
     def predict_proba(self, X: Any) -> FloatArray:
         """The probabilities of -1 and of +1 for every row, of a logistic model."""
-        if self.loss not in _LOG_ODDS:
+        if not LOSSES[self.loss].log_odds:
+            useful = ", ".join(name for name, loss in LOSSES.items() if loss.log_odds)
             raise ValueError(
                 f"a model of loss {self.loss!r} has no probabilities; use decision_function, or "
-                f"train with {', '.join(_LOG_ODDS)}"
+                f"train with {useful}"
             )
         score = self.decision_function(X)
         return np.column_stack([expit(-score), expit(score)])
