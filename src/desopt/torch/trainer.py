@@ -37,7 +37,8 @@ class DESTrainer(Trainer):  # type: ignore[misc]
         if self.optimizer is None:
             searched = [p for p in self.model.parameters() if p.requires_grad]
             self.des = DES(self.model.named_parameters(), **self._settings)
-            self.optimizer = _Idle(searched, {"lr": 0.0})
+            # The Trainer steps it afterwards; without gradients it does nothing.
+            self.optimizer = torch.optim.SGD(searched, lr=0.0)
         return self.optimizer
 
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:
@@ -46,10 +47,3 @@ class DESTrainer(Trainer):  # type: ignore[misc]
         inputs = self._prepare_inputs(inputs)
         loss = self.des.step(lambda: self.compute_loss(model, inputs))
         return torch.tensor(loss, device=self.args.device)
-
-
-class _Idle(torch.optim.Optimizer):  # type: ignore[misc]
-    """What the Trainer steps after a training step: all is done by then."""
-
-    def step(self, closure: Any = None) -> None:
-        pass
