@@ -79,6 +79,16 @@ def test_f1_auc_and_costs_are_what_is_optimised() -> None:
         assert of(objective)[k] < plain[k]
 
 
+def test_errors_are_counted_from_a_logistic_start() -> None:
+    """A quarter of the rounds are those of a logistic fit."""
+    model = DESClassifier("tanh", rounds=8, workers=2).fit(X, Y)
+    assert model.n_iter_ == 8
+    first = DESClassifier(rounds=2, workers=2).fit(X, Y)
+    rest = DESClassifier("tanh", rounds=6, workers=2, warm_start=True)
+    rest.classes_, rest.coef_, rest.intercept_ = first.classes_, first.coef_, first.intercept_
+    assert rest.fit(X, Y).coef_.tobytes() == model.coef_.tobytes()
+
+
 def test_a_callable_is_minimised() -> None:
     def error(y: Any, score: Any, sample_weight: Any) -> float:
         assert set(np.unique(y)) <= {0.0, 1.0}

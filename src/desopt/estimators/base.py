@@ -72,7 +72,7 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has 
 
     def _run(
         self, loss: Any, X: Any, y: FloatArray, w: FloatArray, x0: FloatArray, state: Any,
-        part: str = "", parameter: float = 1.0,
+        part: str = "", parameter: float = 1.0, rounds: int | None = None,
     ) -> Any:  # fmt: skip
         """Rounds from x0, or on from a state; the state after them. X is a design matrix."""
         total = math.fsum(w)
@@ -81,11 +81,11 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has 
         model, jobs = ScoreModel(loss, penalty, parameter), effective_n_jobs(self.n_jobs)
         given: dict[str, Any] = {
             "method": self.method, "iterations": self.iterations, "step_size": self.step_size,
-            "momentum": self.momentum,
-            "workers": self.workers, "rounds": self.rounds, "batch_size": self._rows(model),
-            "seed": self._seed(), "jobs": jobs if jobs > 1 else None,
-            "eval_every": None if self.verbose else 0, "progress": bool(self.verbose),
-            "journal": self._journal(part),
+            "momentum": self.momentum, "workers": self.workers,
+            "rounds": self.rounds if rounds is None else rounds,
+            "batch_size": self._rows(model), "seed": self._seed(),
+            "jobs": jobs if jobs > 1 else None, "eval_every": None if self.verbose else 0,
+            "progress": bool(self.verbose), "journal": self._journal(part),
         }  # fmt: skip
         settings = options.checked("minimize", given)
         if state is not None:

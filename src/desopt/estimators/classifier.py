@@ -12,6 +12,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight
 
+from desopt.contract import checks
 from desopt.contract.errors import check_name
 from desopt.contract.types import FloatArray
 from desopt.estimators.base import LinearEstimator
@@ -22,6 +23,10 @@ CLASSIFICATION = tuple(name for name, loss in SCORE_LOSSES.items() if not loss.r
 
 #: The loss that stands for costs of decisions: 1 - tanh is a smooth count of errors.
 OF_COSTS = "tanh"
+
+#: Counts of errors have traps: rows far on the wrong side say nothing. Their searches, and those
+#: of callables, start where this loss leads in a share of the rounds.
+START, SHARE, WITH_TRAPS = "logistic", 4, ("tanh", "f1")
 
 
 def _has_probabilities(estimator: DESClassifier) -> bool:
@@ -187,7 +192,6 @@ class DESClassifier(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
         self, X: Any, y: Any, sample_weight: Any, class_weights: FloatArray, costs: Any,
         starts: list[Any], states: list[Any],
     ) -> DESClassifier:  # fmt: skip
-        loss = self._loss()
         number = np.searchsorted(self.classes_, y)
         w = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         w, costs = w * class_weights, self._costs(costs, number)
@@ -196,17 +200,9 @@ class DESClassifier(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
         design, n = self._design(X), X.shape[1]
         found = []
         for k, (start, state) in enumerate(zip(starts, states, strict=True)):
-            label, weight = self._problem(k, number, w, costs)
-            rows, kept, weight_of_rows = design, label, weight
-            if not (weight > 0).all():
-                some = weight > 0
-                rows, kept, weight_of_rows = design[some], label[some], weight[some]
-            if kept.size == 0:
-                raise ValueError("the weight of all rows is 0; at least one must be positive")
-            x0 = np.zeros(design.shape[1]) if start is None else start
-            of_loss = (kept > 0).astype(np.float64) if callable(loss) else kept
+            problem = self._problem(k, number, w, costs)
             part = f".{k}" if len(states) > 1 else ""
-            found.append(self._run(loss, rows, of_loss, weight_of_rows, x0, state, part))
+            found.append(self._search(design, *problem, start, state, part))
         self._states = found
         self.coef_ = np.array([state.x[:n] for state in found])
         self.intercept_ = np.zeros(len(found))
@@ -216,8 +212,30 @@ class DESClassifier(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
             elif self.fit_intercept:
                 label, weight = self._problem(k, number, w, costs)
                 self.intercept_[k] = -_threshold(linear_scores(X, self.coef_[k]), label, weight)
-        self.n_iter_ = found[0].round
+        self.n_iter_ = self._before + found[0].round
         return self
+
+    def _search(
+        self, X: Any, label: FloatArray, weight: FloatArray, start: Any, state: Any, part: str
+    ) -> Any:
+        """The state after the rounds of one problem, from a start or on from a state."""
+        loss, some, before = self._loss(), weight > 0.0, 0
+        if not some.any():
+            raise ValueError("the weight of all rows is 0; at least one must be positive")
+        if not some.all():
+            X, label, weight = X[some], label[some], weight[some]
+        if start is None:
+            start = np.zeros(X.shape[1])
+            if state is None and (callable(loss) or loss in WITH_TRAPS):
+                before = checks.whole("rounds", self.rounds) // SHARE
+            if before:
+                first = f"{part}.start"
+                start = self._run(START, X, label, weight, start, None, first, rounds=before).x
+        if state is None:
+            self._before = before
+        if callable(loss):
+            label = (label > 0.0).astype(np.float64)
+        return self._run(loss, X, label, weight, start, state, part, rounds=self.rounds - before)
 
     def _loss(self) -> Any:
         """The loss for the rows of one problem."""
