@@ -35,7 +35,7 @@ cluster: $(VENV)/.cluster-installed ## run the tests on Ray, Flower, Dask and MP
 	    tests/engines/test_flower_sites.py tests/engines/test_executor_clusters.py
 
 torch: $(VENV)/.torch-installed ## run the tests with PyTorch
-	$(BIN)/python -m pytest tests/torch tests/test_examples.py::test_example_runs[torch_error_rate]
+	$(BIN)/python -m pytest tests/pytorch tests/test_examples.py::test_example_runs[torch_error_rate]
 
 lint: $(VENV)/.dev-installed ## check format, style and types
 	$(BIN)/ruff format --check .

@@ -1,4 +1,7 @@
-"""``desopt.torch``: modules searched in place, with the bits of ``minimize``."""
+"""``desopt.torch``: modules searched in place, with the bits of ``minimize``.
+
+The folder is not called torch: it would be found by that name where PyTorch is not installed.
+"""
 
 import copy
 import os
