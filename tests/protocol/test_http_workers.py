@@ -5,6 +5,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,10 @@ def exchange(coordinator: Any, data: bytes) -> bytes:
 
 def post(coordinator: Any, body: bytes, peer: str = "0") -> bytes:
     head = f"POST /{peer} HTTP/1.1\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
-    reply = exchange(coordinator, head.encode() + body)
+    end = time.monotonic() + LIMIT
+    while not (reply := exchange(coordinator, head.encode() + body)):
+        # Cut off before it was read: on a loaded machine, an honest request may be late as well.
+        assert time.monotonic() < end
     assert reply.startswith(b"HTTP/1.1 200"), reply
     return reply.partition(b"\r\n\r\n")[2]
 
@@ -72,24 +76,21 @@ def test_a_body_that_does_not_come_is_not_waited_for(coordinator: Any) -> None:
 
 def test_slow_connections_hold_few_threads_and_not_for_long(coordinator: Any, example: Any) -> None:
     before = threading.active_count()
-    slow = []
-    for _ in range(200):
-        connection = socket.create_connection(coordinator.server_address, LIMIT)
-        connection.sendall(b"POST /0 HTT")
-        slow.append(connection)
-    assert threading.active_count() - before <= example.SLOTS
-    end = time.monotonic() + LIMIT
-    while coordinator.due and time.monotonic() < end:
-        for connection in slow:  # a byte now and then does not help them
-            try:
-                connection.send(b"x")
-            except OSError:
-                continue
-        time.sleep(0.05)
-    assert not coordinator.due
-    assert post(coordinator, b"") == coordinator.description
-    for connection in slow:
-        connection.close()
+    with ExitStack() as slow:
+        connections = []
+        for _ in range(200):
+            connection = socket.create_connection(coordinator.server_address, LIMIT)
+            connections.append(slow.enter_context(connection))
+            connection.sendall(b"POST /0 HTT")
+        assert threading.active_count() - before <= example.SLOTS
+        end = time.monotonic() + LIMIT
+        while coordinator.due and time.monotonic() < end:
+            for connection in connections:  # a byte now and then does not help them
+                with suppress(OSError):
+                    connection.send(b"x")
+            time.sleep(0.05)
+        assert not coordinator.due
+        assert post(coordinator, b"") == coordinator.description
 
 
 def test_lies_do_not_stop_the_round(coordinator: Any, example: Any) -> None:
