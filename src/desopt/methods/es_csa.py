@@ -78,11 +78,11 @@ class ESCSA(PopulationAlgorithm):
         )  # fmt: skip
 
     def merge(self, state: CSAState, answers: Iterable[Answer]) -> CSAState:
-        n = state.x.size
-        weights = self.weights()
-        best = self.ranked(answers)[: weights.size]
-        if best.size == 0:
+        ranked = self.ranked(answers)
+        if ranked.size == 0:
             return unmoved(state)
+        n, weights = state.x.size, self.weights()
+        best = ranked[: weights.size]
         z = np.empty(n)  # z_w = sum_i w_i z_(i); a member without a value is no step
         stream = directions(self.seed, state.round, SERVER)
         weighted_normals(z, weights[: best.size], best, *stream.key())
