@@ -94,9 +94,10 @@ class OnePlusOne(Search):
             self._v = buffer_of(point)
 
     def answer(self, rows: int = 1) -> Answer:
+        payload = self._payload(self.accepted)  # which a search that is not done does not have
         point = self.point if self._dense else None
         change = None if self._moved is None else (self._moved[0], self._moved[2])
-        return self._answer(self._payload(self.accepted), rows, point, change)
+        return self._answer(payload, rows, point, change)
 
     def _payload(self, accepted: BoolArray) -> bytes:
         return self._layout.encode(accepted)
