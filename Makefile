@@ -8,7 +8,7 @@ CPU    ?= $(if $(filter x86_64,$(shell uname -m)),x86-64-v2,generic)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test bits cluster torch lint bench clean
+.PHONY: help demo test kills bits cluster torch lint bench clean
 
 help: ## show this list
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -24,6 +24,9 @@ demo: $(VENV)/.demo-installed ## compare DES with the other methods on a real da
 
 test: $(VENV)/.dev-installed ## run the tests and the examples
 	$(BIN)/python -m pytest -n auto --dist worksteal
+
+kills: $(VENV)/.dev-installed ## run the tests that kill, stop and hang real processes
+	$(BIN)/python -m pytest -m kills -n auto --dist worksteal tests/engines tests/run
 
 bits: $(VENV)/.dev-installed ## run the tests of exact bits, compiled for another CPU
 	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && echo "compiling for $(CPU)" && \

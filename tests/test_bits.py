@@ -28,7 +28,6 @@ GOLDEN_LOSSES = [loss for loss in desopt.LOSSES if f"des dense {loss}" in CASES]
 _AVX2 = ("avx2", "bmi", "bmi2", "fma", "f16c", "lzcnt", "movbe")
 _AVX512 = (*_AVX2, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
 TARGETS = {"x86-64-v2": ("sse4.2", "popcnt"), "haswell": _AVX2, "skylake-avx512": _AVX512}
-OTHER, *MORE = TARGETS
 
 
 def _cpu(name: str) -> dict[str, str]:
@@ -85,15 +84,15 @@ def test_the_memory_of_the_data(method: str, layout: str, variant: str) -> None:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(
-    "target", [OTHER, *(pytest.param(t, marks=pytest.mark.cpus) for t in MORE)]
-)
+@pytest.mark.cpus
+@pytest.mark.parametrize("target", TARGETS)
 def test_another_cpu(target: str, tmp_path: Path) -> None:
     """All of it compiled anew for another CPU, with an empty cache."""
     assert _elsewhere(tmp_path, **_cpu(target)) == GOLDEN
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.cpus
 def test_a_cold_and_a_warm_cache(tmp_path: Path) -> None:
     """What is inlined depends on what comes from the cache; the bits must not."""
     for only in ("fed-zo-gd csr ", "fed-zo-sgd csr ", "fed-zo"):

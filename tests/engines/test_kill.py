@@ -21,7 +21,10 @@ import pytest
 import desopt
 from desopt.run import journal as journals
 
-pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs POSIX signals")
+pytestmark = [
+    pytest.mark.kills,
+    pytest.mark.skipif(os.name != "posix", reason="needs POSIX signals"),
+]
 
 # The compiled run writes 40 kB or so after every second round: a large write is what a signal
 # can cut in two. The other calls a Python function in processes.

@@ -26,7 +26,10 @@ from desopt.engines.processes.messages import Channel
 from desopt.methods.des import DES
 from desopt.system import watched
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="uses Linux's means")
+pytestmark = [
+    pytest.mark.kills,
+    pytest.mark.skipif(sys.platform != "linux", reason="uses Linux's means"),
+]
 
 Vector = NDArray[np.float64]
 TESTS = Path(__file__).parents[1]

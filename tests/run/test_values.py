@@ -23,6 +23,7 @@ from desopt.run import values
 from desopt.run.values import SUFFIX
 
 pytestmark = [
+    pytest.mark.kills,
     pytest.mark.filterwarnings("ignore:fun returned NaN"),
     pytest.mark.filterwarnings(r"ignore:\d+ values failed"),
 ]
