@@ -213,10 +213,8 @@ def adam(model: nn.Module, X: torch.Tensor, y: torch.Tensor) -> None:
 
 def forward_only(**settings: Any) -> Callable[[nn.Module, torch.Tensor, torch.Tensor], None]:
     def work(model: nn.Module, X: torch.Tensor, y: torch.Tensor) -> None:
-        desopt.torch.train(
-            model, nn.CrossEntropyLoss(), (X, y), rounds=2, iterations=4, eval_every=0,
-            step_size=1e-3, batch_size=ROWS, **settings,
-        )  # fmt: skip
+        given = {"rounds": 2, "iterations": 4, "eval_every": 0, "step_size": 1e-3, **settings}
+        desopt.torch.train(model, nn.CrossEntropyLoss(), (X, y), batch_size=ROWS, **given)
 
     return work
 
@@ -229,6 +227,7 @@ MEMORY: dict[str, Callable[[nn.Module, torch.Tensor, torch.Tensor], None]] = {
     "Coordinates(100000), des-mr": forward_only(subspace=desopt.torch.Coordinates(100_000)),
     "Subspace(1000), des": forward_only(subspace=desopt.torch.Subspace(1000), method="des"),
     "all, des-mr": forward_only(),
+    "all, des-mr, 51,200 numbers drawn": forward_only(mixture=512, rounds=4, iterations=25),
     "all, des": forward_only(method="des"),
 }
 

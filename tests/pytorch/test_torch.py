@@ -18,6 +18,7 @@ import pytest
 
 import desopt
 from desopt.contract.errors import JournalError, ObjectiveError
+from desopt.contract.scattered import Scattered
 
 torch = pytest.importorskip(
     "torch", reason="PyTorch is not installed; make torch runs these tests", exc_type=ImportError
@@ -214,6 +215,32 @@ def test_coordinates_are_distinct_and_the_rest_stays() -> None:
         parameters.write(np.arange(1.0, d + 1))
         written = parameter.detach().numpy()
         np.testing.assert_array_equal(np.sort(written[written != 0]), np.arange(1.0, d + 1))
+
+
+def test_only_what_has_moved_is_kept_beside_the_module() -> None:
+    """Where few numbers move; a point that is an array needs all base values, as they were."""
+    parameter = nn.Parameter(torch.arange(1.0, 101.0))
+    parameters = Parameters([("w", parameter)])
+    base = parameter.detach().clone()
+    parameters.write(Scattered(100, [3, 50], [0.25, -2.0]))
+    parameters.write_at(np.array([50, 7]), np.array([1.0, 1e-9]))  # far below its resolution
+    parameters.write_at(np.array([7, 99]), np.array([0.5, 0.5]))
+    moved = (parameter.detach() - base).numpy()
+    assert (np.flatnonzero(moved).tolist(), moved[[3, 7, 50, 99]].tolist()) == (
+        [3, 7, 50, 99], [0.25, 0.5, 1.0, 0.5]
+    )  # fmt: skip
+    assert parameters._written.columns.tolist() == [3, 7, 50, 99]
+    parameters.write(Scattered(100, [4], [1.0]))  # all others are the base again
+    assert np.flatnonzero((parameter.detach() - base).numpy()).tolist() == [4]
+    assert parameters._base is None
+    parameters.write(np.full(100, 2.0))
+    np.testing.assert_array_equal(parameter.detach().numpy(), base.numpy() + 2.0)
+    parameters.restore()
+    assert torch.equal(parameter.detach(), base)
+
+    model = net()
+    result = desopt.torch.train(model, smooth, data(), **QUICK)
+    assert isinstance(result.get("x"), Scattered)
 
 
 def test_small_steps_add_up_in_a_module_of_few_digits() -> None:

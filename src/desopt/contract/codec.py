@@ -20,13 +20,14 @@ import hashlib
 import json
 import struct
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
 import numpy as np
 
 from desopt.contract.payload import Layout
+from desopt.contract.scattered import PIECE, Scattered, pieces_of
 from desopt.contract.types import Answer, FloatArray
 
 _ANSWER = struct.Struct("<IIQI")  # worker evaluations samples NaNs
@@ -47,7 +48,10 @@ class Malformed(ValueError):
 
 def digest_of(x: FloatArray) -> str:
     """A short name for the bits of an array."""
-    return hashlib.blake2b(np.ascontiguousarray(x, "<f8").tobytes(), digest_size=8).hexdigest()
+    digest = hashlib.blake2b(digest_size=8)
+    for piece in pieces_of(x):
+        digest.update(np.ascontiguousarray(piece, "<f8").data)
+    return digest.hexdigest()
 
 
 # --- one answer ------------------------------------------------------------------------------
@@ -203,8 +207,13 @@ def pack_state(state: Any, float32: bool = False) -> bytes:
         {"plain": plain, "arrays": {name: a.size for name, a in arrays.items()}} | kind
     ).encode()
     size = "<f4" if float32 else "<f8"
-    body = b"".join(np.ascontiguousarray(a, size).tobytes() for a in arrays.values())
-    return _COUNT.pack(len(meta)) + meta + zlib.compress(body, 1)
+    packer = zlib.compressobj(1)
+    body = [
+        packer.compress(np.ascontiguousarray(piece, size).data)
+        for array in arrays.values()
+        for piece in pieces_of(array)
+    ]
+    return b"".join((_COUNT.pack(len(meta)), meta, *body, packer.flush()))
 
 
 #: The type of numbers in a state that is not float64.
@@ -222,7 +231,7 @@ def unpack_state(payload: bytes, like: Any) -> Any:
     sizes = {name: value.size for name, value in _arrays(wanted).items()}
     if meta["arrays"] != sizes or meta["plain"].keys() != wanted.keys() - sizes.keys():
         raise ValueError(f"its fields or their sizes are not those of {type(like).__name__}")
-    values = meta["plain"] | _unpack_arrays(body, sizes, "type" in meta)
+    values = meta["plain"] | _unpack_arrays(body, _arrays(wanted), "type" in meta)
     for name, value in wanted.items():
         if not _same_kind(values[name], value):
             raise ValueError(f"{name} cannot have the value {values[name]!r:.40}")
@@ -243,23 +252,46 @@ def state_parts(payload: bytes) -> tuple[dict[str, Any], bytes]:
     return meta, payload[start + size :]
 
 
-def _unpack_arrays(body: bytes, sizes: Mapping[str, int], float32: bool) -> dict[str, FloatArray]:
-    total = (4 if float32 else 8) * sum(sizes.values())
+def _unpack_arrays(body: bytes, like: Mapping[str, Any], float32: bool) -> dict[str, Any]:
+    """Arrays of the sizes of ``like``, and scattered as these are."""
+    kind = np.dtype("<f4" if float32 else "<f8")
+    total = kind.itemsize * sum(array.size for array in like.values())
     unpacker = zlib.decompressobj()
-    unpacked = unpacker.decompress(body, total + 1)
-    if len(unpacked) != total or not unpacker.eof:
+    left = body
+
+    def taken(count: int) -> bytes:
+        nonlocal left
+        found = unpacker.decompress(left, count) if count else b""
+        left = unpacker.unconsumed_tail
+        return found
+
+    def pieces(size: int) -> Iterator[FloatArray]:
+        for begin in range(0, size, PIECE):
+            wanted = min(PIECE, size - begin) * kind.itemsize
+            data = taken(wanted)
+            while len(data) < wanted and (more := taken(wanted - len(data))):
+                data += more
+            if len(data) != wanted:
+                raise ValueError(f"its arrays do not have the {total} bytes that it declares")
+            yield np.frombuffer(data, kind).astype(np.float64)
+
+    found: dict[str, Any] = {}
+    for name, array in like.items():
+        if isinstance(array, Scattered):
+            found[name] = Scattered.of(pieces(array.size))
+        else:
+            found[name] = np.concatenate([np.empty(0), *pieces(array.size)])
+    if taken(1) or not unpacker.eof:
         raise ValueError(f"its arrays do not have the {total} bytes that it declares")
-    numbers = np.frombuffer(unpacked, "<f4" if float32 else "<f8").astype(np.float64)
-    ends = np.cumsum([*sizes.values()])[:-1]
-    return {n: part.copy() for n, part in zip(sizes, np.split(numbers, ends), strict=True)}
+    return found
 
 
 def _fields(state: Any) -> dict[str, Any]:
     return {field.name: getattr(state, field.name) for field in fields(state)}
 
 
-def _arrays(values: Mapping[str, Any]) -> dict[str, FloatArray]:
-    return {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
+def _arrays(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {n: value for n, value in values.items() if isinstance(value, np.ndarray | Scattered)}
 
 
 def _same_kind(found: Any, like: Any) -> bool:

@@ -19,21 +19,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache, partial
 from itertools import chain
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from desopt.contract.errors import check_name
 from desopt.contract.payload import Cost, Layout
-from desopt.contract.types import Answer, Batches, FloatArray, LocalSearch, Step, Task
+from desopt.contract.scattered import PIECE, Scattered, window, zeros_like
+from desopt.contract.types import (
+    Answer,
+    Batches,
+    FloatArray,
+    IndexArray,
+    LocalSearch,
+    Step,
+    Task,
+)
 from desopt.kernels.steps import add_at, momentum_step
 from desopt.methods.aggregation import AGGREGATES, combine
 from desopt.methods.base import BaseAlgorithm, in_float32, unmoved
 from desopt.methods.proposals import Proposals
-from desopt.methods.samplers import MixtureRademacher, Sampler
+from desopt.methods.samplers import MixtureGaussian, MixtureRademacher, Sampler
 from desopt.methods.searches import OnePlusOne
 from desopt.methods.step_size import AUTO, Adapted, Fixed, schedule_of
 from desopt.system.parallel import in_chunks
@@ -77,12 +86,19 @@ class DES(BaseAlgorithm):
         return AdaptedDESState if self.step_size == AUTO else DESState
 
     @property
+    def scatters(self) -> bool:
+        """Whether the vectors of its states may be ``Scattered``: what few coordinates move."""
+        sparse = isinstance(self.sampler, MixtureGaussian | MixtureRademacher)
+        plain = self.box is None and not self.constrained and not self.float32
+        return type(self) is DES and sparse and plain and self.aggregate == "mean"
+
+    @property
     def schedule(self) -> Fixed:
         return schedule_of(self)
 
     def init(self, x0: FloatArray) -> DESState:
-        more = self.schedule.start(x0.size)
-        return self.state_type(round=0, x=x0, m=np.zeros_like(x0), **more)
+        more = self.schedule.start(x0)
+        return self.state_type(round=0, x=x0, m=zeros_like(x0), **more)
 
     def plan(self, state: DESState) -> Task:
         return Task(state.round, state.x, self.schedule.scalars(state))
@@ -99,13 +115,39 @@ class DES(BaseAlgorithm):
         return self.schedule.search(task, worker, part)
 
     def merge(self, state: DESState, answers: Iterable[Answer]) -> DESState:
-        x = state.x
-        # the steps of all workers: changes() takes their numbers, not this one
-        schedule = self.schedule
-        proposals = schedule.proposals(state.round, schedule.scalars(state), 0, x.size)
+        if isinstance(state.x, Scattered):
+            return self._merge_scattered(state, answers)
+        return self._merge(state, answers, state.x.size)
+
+    def _merge_scattered(self, state: DESState, answers: Iterable[Answer]) -> DESState:
+        """The merge of the coordinates that anything has moved; all others are 0 and stay so."""
+        x: Any = state.x
+        proposals = self._proposals(state, x.size)
+        given = [(answer, *self._change(x, proposals, answer)) for answer in answers]
+        values = {f.name: getattr(state, f.name) for f in fields(state)}
+        vectors = {name: v for name, v in values.items() if isinstance(v, Scattered)}
+        moved: list[Any] = [index for _, index, _ in given]
+        here = window(x.size, [*moved, *(v.columns for v in vectors.values())])
+        inside: dict[str, Any] = {name: v[here] for name, v in vectors.items()}
+        answers = [
+            replace(answer, change=(np.searchsorted(here, index), change))
+            for (answer, _, change), index in zip(given, moved, strict=True)
+        ]
+        merged = self._merge(replace(state, **inside), answers, x.size)
+        outside: dict[str, Any] = {
+            name: _scattered(x.size, here, getattr(merged, name)) for name in vectors
+        }
+        return replace(merged, **outside)
+
+    def _proposals(self, state: DESState, n: int) -> Proposals:
+        """The steps of all workers: changes() takes their numbers, not this one."""
+        return self.schedule.proposals(state.round, self.schedule.scalars(state), 0, n)
+
+    def _merge(self, state: DESState, answers: Iterable[Answer], n: int) -> DESState:
+        x, schedule, proposals = state.x, self.schedule, self._proposals(state, n)
         if self.aggregate == "mean" and proposals.at_once:
             answers = self._rebuilt(x, proposals, answers)
-        tally = schedule.tally(state)
+        tally = schedule.tally(state, n)
         answers = tally.of(answers, partial(self._change, x, proposals))
         add = partial(self._add, x, proposals)
         total, count = combine(self.aggregate, answers, add, x.size)
@@ -132,8 +174,12 @@ class DES(BaseAlgorithm):
 
     def _add(self, x: FloatArray, proposals: Proposals, total: FloatArray, answer: Answer) -> bool:
         """total += v_i,K - x_t; bits choose among the server's own steps, so it always does."""
-        index, change = self._change(x, proposals, answer)
         with np.errstate(over="ignore", invalid="ignore"):
+            if answer.point is not None and answer.change is None:
+                for some in (slice(at, at + PIECE) for at in range(0, x.size, PIECE)):
+                    total[some] += answer.point[some] - x[some]  # without a third vector
+                return True
+            index, change = self._change(x, proposals, answer)
             if index is None:
                 total += change
             else:
@@ -180,6 +226,12 @@ class DES(BaseAlgorithm):
         """alpha_k^t for k = 0..K-1 (lines 4 and 8); sqrt is exact to the last bit, pow is not."""
         assert self.step_size != AUTO
         return _step_sizes(self.step_size, self.iterations, t)
+
+
+def _scattered(n: int, here: IndexArray, values: FloatArray) -> Scattered:
+    """These numbers, without the zeros."""
+    kept = np.flatnonzero(values.view(np.int64))  # -0.0 stays
+    return Scattered(n, here[kept], values[kept])
 
 
 @lru_cache(maxsize=8)  # the same for all workers of a round

@@ -48,7 +48,7 @@ class ES(BaseAlgorithm):
         return schedule_of(self)
 
     def init(self, x0: FloatArray) -> PointState:
-        return self.state_type(round=0, x=x0, **self.schedule.start(x0.size))
+        return self.state_type(round=0, x=x0, **self.schedule.start(x0))
 
     def plan(self, state: PointState) -> Task:
         return Task(state.round, state.x, self.schedule.scalars(state))
@@ -64,7 +64,7 @@ class ES(BaseAlgorithm):
         return self.schedule.search(task, worker, part)
 
     def merge(self, state: PointState, answers: Iterable[Answer]) -> PointState:
-        tally = self.schedule.tally(state)
+        tally = self.schedule.tally(state, state.x.size)
         given = list(tally.of(answers, lambda answer: (None, self._point(state, answer) - state.x)))
         if not given:
             return unmoved(state)

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from desopt.contract import streams
+from desopt.contract.scattered import Scattered
 from desopt.contract.space import Box
 from desopt.contract.streams import Stream
 from desopt.contract.types import BoolArray, ByteArray, FloatArray, IndexArray, Step
@@ -105,6 +106,10 @@ class MixtureProposals:
         yield 0, *map(np.ascontiguousarray, drawn)  # type: ignore[misc]
 
     def replay(self, v: FloatArray, accepted: BoolArray, box: Box | None = None) -> None:
+        if isinstance(v, Scattered):
+            columns, moved = self._moved(v, accepted)
+            v.put(columns, moved)
+            return
         which = np.flatnonzero(accepted)  # the others are not even drawn
         scale = self.scale[which]
         drawn = streams.mixture_block(self.stream, scale, self.l, self.n, self.gaussian, which)
@@ -116,6 +121,12 @@ class MixtureProposals:
     def changes(
         self, x: FloatArray, masks: ByteArray, workers: IndexArray, box: Box | None = None
     ) -> Iterator[Step]:
+        if isinstance(x, Scattered):
+            for accepted, worker in zip(unpacked(masks, self.count), workers.tolist(), strict=True):
+                mine = replace(self, stream=replace(self.stream, worker=worker))
+                moved, values = mine._moved(x, accepted)
+                yield moved, values - x[moved]
+            return
         c1, _, c3, k0, k1 = self.stream.key()
         columns, change, ends = mixture_changes(
             x,
@@ -134,6 +145,18 @@ class MixtureProposals:
         for end in ends.tolist():
             yield columns[begin:end], change[begin:end]
             begin = end
+
+    def _moved(self, x: Scattered, accepted: BoolArray) -> tuple[IndexArray, FloatArray]:
+        """The coordinates of all accepted steps, and v_K there."""
+        which = np.flatnonzero(accepted)
+        scale = self.scale[which]
+        index, step = streams.mixture_block(
+            self.stream, scale, self.l, self.n, self.gaussian, which
+        )
+        columns, where = np.unique(index, return_inverse=True)
+        v = x[columns]
+        replay_sparse(v, where.reshape(index.shape), step)
+        return columns, v
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,11 @@
 A method has a *schedule*, made by ``schedule_of``: ``Fixed`` for a number, ``Auto`` for
 ``step_size="auto"``. It uses them alike::
 
-    init:    State(0, x0, ..., **schedule.start(n))        # Auto: the fields of Adapted
+    init:    State(0, x0, ..., **schedule.start(x0))       # Auto: the fields of Adapted
     plan:    Task(round, x, schedule.scalars(state))       # Auto: the level log2(alpha)
     search:  schedule.search(task, worker, part)           # part makes a OnePlusOne
     merge:   proposals = schedule.proposals(round, scalars, worker, n)
-             tally = schedule.tally(state)
+             tally = schedule.tally(state, n)
              answers = tally.of(answers, change)           # counts them as they pass
              State(..., **tally.outcome(total))            # total: the sum of v_i - x
 
@@ -25,6 +25,7 @@ from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 
 import numpy as np
 
+from desopt.contract.scattered import zeros_like
 from desopt.contract.space import Box
 from desopt.contract.types import (
     Answer,
@@ -105,7 +106,7 @@ class Fixed:
     def __init__(self, method: Searching) -> None:
         self._method = method
 
-    def start(self, n: int) -> dict[str, Any]:
+    def start(self, x0: FloatArray) -> dict[str, Any]:
         """The fields of a state before round 0."""
         return {}
 
@@ -131,21 +132,21 @@ class Fixed:
         proposals = self.proposals(task.round, task.scalars, worker, task.x.size, steps)
         return part(task, proposals, 0)
 
-    def tally(self, state: Any) -> Tally:
-        """What the answers of the round say of the step size."""
+    def tally(self, state: Any, n: int) -> Tally:
+        """What the answers of the round say of the step size, in n coordinates."""
         return Tally()
 
 
 class Auto(Fixed):
     """Step sizes by the accept bits of all workers."""
 
-    def start(self, n: int) -> dict[str, Any]:
+    def start(self, x0: FloatArray) -> dict[str, Any]:
         return {
             "level": 0.0,
             "tiny": 0.0,
             "controls": 0.0,
             "agreement": 1.0,
-            "heading": np.zeros(n),
+            "heading": zeros_like(x0),
         }
 
     def scalars(self, state: Adapted) -> tuple[float, ...]:
@@ -186,8 +187,8 @@ class Auto(Fixed):
         alpha = ramp_sizes(ramped.ramp)[:steps]
         return TwoParts(part(task, ramped.steps_of(alpha), 0), then)
 
-    def tally(self, state: Adapted) -> Tally:
-        return AutoTally(state, self._method)
+    def tally(self, state: Adapted, n: int) -> Tally:
+        return AutoTally(state, self._method, n)
 
 
 def schedule_of(method: Any) -> Fixed:
@@ -335,7 +336,8 @@ class Tally:
 class AutoTally(Tally):
     """Counts accepted steps, and the workers that agree with the heading."""
 
-    def __init__(self, state: Adapted, method: Searching) -> None:
+    def __init__(self, state: Adapted, method: Searching, n: int) -> None:
+        self._n = n
         round: int = state.round  # type: ignore[attr-defined]
         iterations, self._sampler = method.iterations, method.sampler
         controls = control_steps(iterations, round).tolist()
@@ -372,7 +374,7 @@ class AutoTally(Tally):
     @property
     def _sparse_weight(self) -> float:
         """Small enough for a coordinate to be drawn once in what the heading remembers."""
-        n = self._state.heading.size
+        n = self._n
         drawn = self._workers * self._iterations * getattr(self._sampler, "l", n)
         return min(self._weight, drawn / n)
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from desopt.contract.errors import TheoryWarning
+from desopt.contract.scattered import Scattered
 from desopt.contract.streams import MAX_DIMENSION
 from desopt.contract.types import Algorithm, FloatArray, Objective
 from desopt.data import Shard
@@ -106,6 +107,8 @@ def as_path(journal: Any) -> Path | None:
 def starting_point(x0: Any, objective: Objective, shards: Sequence[Shard]) -> FloatArray:
     """x0 as a new vector: the caller's array is never modified."""
     n = objective.dimension(shards)
+    if isinstance(x0, Scattered):
+        return x0  # type: ignore[return-value]
     if x0 is None:
         if n is None:
             raise ValueError("x0 is missing; only linear models on arrays can start at zeros")

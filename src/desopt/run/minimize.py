@@ -158,6 +158,8 @@ def job_of(fun: Any, x0: Any, data: Any, settings: SimpleNamespace) -> tuple[Job
         iterations=settings.iterations, batch_size=settings.batch_size, shares=shares(shards),
     )  # fmt: skip
     algorithm = within(_algorithm(settings, problem), searched)
+    if settings.float32 or not getattr(algorithm, "scatters", False):
+        start = np.asarray(start)
     if settings.float32:
         algorithm, start = in_single_precision(algorithm), in_float32(start)
     defaults.choose_rounds(settings, algorithm, len(shards))

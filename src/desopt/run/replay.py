@@ -14,6 +14,7 @@ import numpy as np
 
 from desopt.contract import checks
 from desopt.contract.errors import JournalError
+from desopt.contract.scattered import Scattered
 from desopt.contract.space import Box, Space
 from desopt.contract.types import Algorithm, FloatArray
 from desopt.engines.trials import OBJECTIVE, Key
@@ -85,8 +86,9 @@ def replayed(
     *,
     method: Any = None,
     sampler: Any = None,
+    scattered: bool = False,
 ) -> FloatArray:
-    """``replay`` for a journal that has been read."""
+    """``replay`` for a journal that has been read; ``scattered``: not as an array if possible."""
     headers.check_versions(path, contents.header)
     done = len(contents.rows)
     last = done if round is None else operator.index(round)
@@ -94,7 +96,9 @@ def replayed(
         raise ValueError(f"round must be 0 to {done}, the rounds in {path}; got {round!r}")
     algorithm = _algorithm(path, contents.header, method, sampler)
     with refusing(path, "what it holds"):
-        (state,) = forward(algorithm, contents, (last,))
+        few = scattered and getattr(algorithm, "scatters", False)
+        x0: Any = Scattered(contents.header["config"]["n"]) if few else None
+        (state,) = forward(algorithm, contents, (last,), x0)
         return _of_user(state.x, contents.header["config"])
 
 
@@ -112,12 +116,17 @@ def _of_user(x: FloatArray, config: Mapping[str, Any]) -> FloatArray:
     return space.decode(x)
 
 
-def forward(algorithm: Algorithm, contents: journals.Contents, rounds: Iterable[int]) -> list[Any]:
-    """The states after these rounds, which must not decrease.
+def forward(
+    algorithm: Algorithm,
+    contents: journals.Contents,
+    rounds: Iterable[int],
+    x0: FloatArray | None = None,
+) -> list[Any]:
+    """The states after these rounds, which must not decrease; their x is of the kind of ``x0``.
 
     Each is computed by merges from the nearest state before it: a snapshot, or the last one found.
     """
-    like = algorithm.init(np.zeros(contents.header["config"]["n"]))
+    like = algorithm.init(np.zeros(contents.header["config"]["n"]) if x0 is None else x0)
     found: list[Any] = []
     for last in rounds:
         snapshot = max((s for s in contents.snapshots if s.round <= last), key=lambda s: s.round)

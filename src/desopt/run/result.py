@@ -10,9 +10,11 @@ import numbers
 import os
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from scipy.optimize import OptimizeResult
 
 from desopt.contract.codec import digest_of
+from desopt.contract.scattered import Scattered
 from desopt.contract.types import FloatArray
 from desopt.run.evaluations import Evaluations
 from desopt.run.history import History
@@ -57,7 +59,14 @@ class Result(OptimizeResult):  # type: ignore[misc]  # SciPy has no types
     @property
     def digest(self) -> str:
         """Digest of the bits of ``x``, to compare runs by; as ``desopt replay --digest``."""
-        return digest_of(self.x)
+        return digest_of(self.get("x"))
+
+    def __getitem__(self, name: str) -> Any:
+        """A field. What is scattered becomes an array when somebody looks at it."""
+        value = super().__getitem__(name)
+        if isinstance(value, Scattered):
+            value = self[name] = np.asarray(value)
+        return value
 
     def plot(self, path: str | os.PathLike[str] | None = None) -> Figure:
         """Draw convergence and points with matplotlib; save the figure if a path is given."""
@@ -67,7 +76,7 @@ class Result(OptimizeResult):  # type: ignore[misc]  # SciPy has no types
 
     def __repr__(self) -> str:
         """SciPy's table of ``x``, shortened, and of all fields that are a number or a text."""
-        shown = {name: value for name, value in self.items() if name == "x" or _is_short(value)}
+        shown = {name: self[name] for name in self if name == "x" or _is_short(self.get(name))}
         return repr(OptimizeResult(shown))
 
     def __dir__(self) -> list[str]:

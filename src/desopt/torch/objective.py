@@ -69,7 +69,7 @@ class ModuleObjective:
         self._made.worker = model, self.parameters
 
     def __getstate__(self) -> dict[str, Any]:
-        self.parameters.write(np.zeros(self.parameters.n))  # a process starts from the base
+        self.parameters.restore()  # a process starts from the base
         return {
             "model": self.model, "fun": self.fun, "names": self.parameters.names,
             "subspace": self.parameters.subspace, "examples": self.examples,
@@ -212,9 +212,10 @@ class ModuleFunction:
         accepted = np.zeros(proposals.count - search.first, np.bool_)
         for k, (index, step) in enumerate(islice(proposals.steps(), search.first, None)):
             assert index is not None
-            trial: dict[int, float] = {}
+            old = {r: v.get(r, at_x) for r, at_x in zip(index.tolist(), x[index], strict=True)}
+            trial = old.copy()
             for r, change in zip(index.tolist(), step.tolist(), strict=True):
-                trial[r] = trial.get(r, v.get(r, float(x[r]))) + change  # drawn twice, it adds up
+                trial[r] += change  # drawn twice, it adds up
             where = np.fromiter(trial, np.int64, len(trial))
             write(where, np.fromiter(trial.values(), np.float64, len(trial)))
             value = self._tried()
@@ -224,7 +225,7 @@ class ModuleFunction:
                 best = value
                 v.update(trial)
             else:  # the old values are written again, never the step subtracted
-                write(where, np.array([v.get(r, x[r]) for r in trial]))
+                write(where, np.fromiter(old.values(), np.float64, len(old)))
         columns = np.fromiter(v, np.int64, len(v))
         values = np.fromiter(v.values(), np.float64, len(v))
         search.finish(accepted, nans, moved=(columns, values, values - x[columns]))

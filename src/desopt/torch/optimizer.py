@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from desopt.contract.scattered import Scattered
 from desopt.contract.streams import MAX_ROUNDS
 from desopt.contract.types import FloatArray
 from desopt.data import Batch
@@ -20,6 +21,7 @@ from desopt.run.observers.evaluation import Evaluation
 from desopt.run.session import Session
 from desopt.torch.objective import ModuleFunction
 from desopt.torch.parameters import Coordinates, Parameters, Subspace, digest_of
+from desopt.torch.train import start
 
 _BY_STEPS: Any = SimpleNamespace(name="steps", quick=True)
 
@@ -63,8 +65,9 @@ class DES:
         given = options.checked(
             "minimize", {**known, **settings, "method": method, "journal": journal}
         )
-        self._job, start = job_of(self._objective, np.zeros(self._parameters.n), None, given)
-        self._session = Session(self._job, start, given, plain=True)
+        x0 = start(self._parameters, {**vars(given), "log_values": False})
+        self._job, at = job_of(self._objective, x0, None, given)
+        self._session = Session(self._job, at, given, plain=True)
         try:
             evaluation = Evaluation(_BY_STEPS, (), given.rounds, 0, True)
             stopping, observers = self._session.observers(evaluation)
@@ -102,8 +105,7 @@ class DES:
     @property
     def x(self) -> FloatArray:
         """The change of the parameters so far."""
-        x: FloatArray = self._rounds.state.x.copy()
-        return x
+        return np.array(self._rounds.state.x)
 
     def state_dict(self) -> dict[str, Any]:
         """Settings, base and state, for ``torch.save``; a journal needs none."""
@@ -112,7 +114,10 @@ class DES:
             "method": self._job.algorithm.settings(),
             "base": self._objective.base,
             "subspace": self._parameters.settings()["subspace"],
-            "state": {field.name: getattr(state, field.name) for field in fields(state)},
+            "state": {
+                name: np.asarray(value) if isinstance(value, Scattered) else value
+                for name, value in _fields(state).items()
+            },
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -128,12 +133,21 @@ class DES:
             raise ValueError(
                 "with a journal, the state is the journal's; leave load_state_dict out"
             )
-        self._rounds.state = type(self._rounds.state)(**state["state"])
+        now = self._rounds.state
+        values = {
+            name: Scattered.of([state["state"][name]]) if isinstance(value, Scattered)
+            else state["state"][name] for name, value in _fields(now).items()
+        }  # fmt: skip
+        self._rounds.state = type(now)(**values)
         self._parameters.write(self._rounds.state.x)
 
     def close(self) -> None:
         """Close the journal."""
         self._session.close()
+
+
+def _fields(state: Any) -> dict[str, Any]:
+    return {field.name: getattr(state, field.name) for field in fields(state)}
 
 
 class _Closure:

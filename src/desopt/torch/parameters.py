@@ -3,11 +3,14 @@
 ==============  =========================================================  ====================
 what is chosen  P                                                          beside the module
 ==============  =========================================================  ====================
-parameters      the identity                                               their base values
+parameters      the identity                                               see below
 Coordinates(d)  d of the chosen numbers, drawn by a seed                   d base values
 Subspace(d)     every chosen number follows one of d, with a sign and a    their base values
                 factor sqrt(d / N), both drawn by a seed, never stored
 ==============  =========================================================  ====================
+
+The base values beside the module are those of the numbers that differ from the base, where few do
+(``Scattered`` x); the first x that is an array needs a copy of all.
 
 A parameter is always written as base + change, the sum in float64 and then rounded once to the
 parameter's type: nothing drifts, x = 0 is the base bit for bit, and steps below the resolution of
@@ -19,6 +22,7 @@ from __future__ import annotations
 import fnmatch
 import hashlib
 import math
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, TypeAlias
@@ -27,8 +31,9 @@ import numpy as np
 import torch
 
 from desopt.contract import checks, streams
+from desopt.contract.scattered import Scattered
 from desopt.contract.streams import SERVER, Purpose, Stream
-from desopt.contract.types import FloatArray, IndexArray
+from desopt.contract.types import BoolArray, FloatArray, IndexArray
 
 #: What ``parameters`` may be: None for those that require a gradient, patterns of names, a test.
 Choice: TypeAlias = str | Iterable[str] | Callable[[str, Any], bool] | None
@@ -85,7 +90,7 @@ def chosen(model: Any, choice: Choice) -> list[tuple[str, Any]]:
 class Parameters:
     """The chosen parameters of one module, and how x is written into them.
 
-    ``like``: those of another copy of the module; the base values are taken from there.
+    ``like``: those of another copy of the module; all base values are taken from there.
     """
 
     def __init__(
@@ -105,16 +110,19 @@ class Parameters:
             name = type(subspace).__name__
             self.n = checks.whole(f"{name}: d", subspace.d, 1, self.count)
             checks.whole(f"{name}: seed", subspace.seed, 0, 2**64 - 1)
-        #: Of Coordinates: the places, and the base values there. Else a base for each parameter.
+        #: Of Coordinates: the places, and the base values there.
         self._where: IndexArray | None = None
-        self._base: Any
+        self._at_places: FloatArray | None = None
+        #: Else a base for each parameter, made when it is needed; until then the base values of
+        #: what has been written.
+        self._base: list[Any] | None = None
+        self._written = Scattered(self.count)
+        self._making = threading.Lock()
         if like is not None:
-            self._where, self._base = like._where, like._base
+            self._where, self._at_places, self._base = like._where, like._at_places, like.base()
         elif isinstance(subspace, Coordinates):
             self._where = _drawn(subspace, self.count)
-            self._base = self._read(self._where)
-        else:
-            self._base = [flat.to("cpu", copy=True) for flat in self._flat]
+            self._at_places = self._read(self._where, self._flat)
 
     @property
     def device(self) -> Any:
@@ -125,31 +133,55 @@ class Parameters:
         """Whether a number of x is one number of the module: few of them can be written alone."""
         return not isinstance(self.subspace, Subspace)
 
-    def write(self, x: FloatArray) -> None:
+    def write(self, x: FloatArray | Scattered) -> None:
         """base + P x into the module."""
-        if isinstance(self.subspace, Coordinates):
-            self.write_at(np.arange(self.n), x)
+        if self._where is not None:
+            self.write_at(np.arange(self.n), np.asarray(x))
+        elif isinstance(x, Scattered) and self.sparse and self._base is None:
+            self.restore()
+            self.write_at(x.columns, x.values)
         else:
-            self.write_chunks(self._changes(x))
+            self.write_chunks(self._changes(np.asarray(x)))
+
+    def restore(self) -> None:
+        """The base."""
+        if self._where is not None or self._base is not None:
+            self.write(np.zeros(self.n))
+            return
+        self._put(self._written.columns, self._written.values)
+        self._written = Scattered(self.count)
 
     def write_chunks(self, changes: Iterator[FloatArray]) -> None:
         """base + change, for changes that come as they are needed (see ``pieces``)."""
+        kept = self.base()
         for (tensor, begin, end, _), change in zip(self.pieces(), changes, strict=True):
-            base = self._base[tensor][begin:end].double().numpy()
+            base = kept[tensor][begin:end].double().numpy()
             self._set(tensor, slice(begin, end), base + change)
 
     def write_at(self, index: IndexArray, change: FloatArray) -> None:
         """base + change at some numbers of x, given once each: O(l), whatever n is."""
-        where = index if self._where is None else self._where[index]
-        tensors = np.searchsorted(self._ends, where, side="right")
-        for tensor in np.unique(tensors).tolist():
-            mine = tensors == tensor
-            place = torch.from_numpy(where[mine] - self._first[tensor])
-            if self._where is None:
-                base = self._base[tensor][place].double().numpy()
-            else:
-                base = self._base[index[mine]]
-            self._set(tensor, place, base + change[mine])
+        if self._where is not None:
+            assert self._at_places is not None
+            self._put(self._where[index], self._at_places[index] + change)
+        else:
+            self._put(index, self._base_at(index) + change)
+
+    def base(self) -> list[Any]:
+        """The base values of all parameters; from now on they are kept."""
+        with self._making:
+            if self._base is None and self._where is None:
+                self.restore()
+                self._base = [flat.to("cpu", copy=True) for flat in self._flat]
+        return self._base  # type: ignore[return-value]
+
+    def _base_at(self, index: IndexArray) -> FloatArray:
+        """Some base values as float64; where only these are kept, those not written before."""
+        if self._base is not None:
+            return self._read(index, self._base)
+        known = np.isin(index, self._written.columns)
+        new = index[~known]
+        self._written.put(new, self._read(new, self._flat))
+        return self._written[index]
 
     def pieces(self) -> Iterator[tuple[int, int, int, int]]:
         """(tensor, begin, end, first) of all numbers: at most CHUNK, none across a multiple of it.
@@ -188,13 +220,24 @@ class Parameters:
             at = first - drawn * CHUNK
             yield signed[place[at : at + end - begin]]
 
-    def _read(self, where: IndexArray) -> FloatArray:
+    def _by_tensor(self, where: IndexArray) -> Iterator[tuple[int, BoolArray, Any]]:
+        """(tensor, which of the chosen numbers are in it, their places there)."""
+        tensors = np.searchsorted(self._ends, where, side="right")
+        for tensor in np.unique(tensors).tolist():
+            mine = tensors == tensor
+            yield tensor, mine, torch.from_numpy(where[mine] - self._first[tensor])
+
+    def _read(self, where: IndexArray, values: Sequence[Any]) -> FloatArray:
         """Some of the chosen numbers, as float64."""
         out = np.empty(where.size)
-        for flat, first, end in zip(self._flat, self._first, self._ends, strict=True):
-            mine = (where >= first) & (where < end)
-            out[mine] = flat[torch.from_numpy(where[mine] - first)].double().cpu().numpy()
+        for tensor, mine, place in self._by_tensor(where):
+            out[mine] = values[tensor][place].double().cpu().numpy()
         return out
+
+    def _put(self, where: IndexArray, values: FloatArray) -> None:
+        """Write some of the chosen numbers."""
+        for tensor, mine, place in self._by_tensor(where):
+            self._set(tensor, place, values[mine])
 
     def _set(self, tensor: int, place: Any, values: FloatArray) -> None:
         """Round on the CPU, then copy to wherever the module is."""

@@ -64,7 +64,7 @@ def load(model: Any, path: str | os.PathLike[str], round: int | None = None, **o
     with refusing(source, "its space"):
         made = None if space is None else _SPACES[space["name"]](space["d"], space["seed"])
         parameters = Parameters(named, made)
-    x = replayed(source, contents, round, **own)
+    x = replayed(source, contents, round, scattered=parameters.sparse, **own)
     if x.size != parameters.n:
         raise JournalError(f"{source} has {x.size} numbers, the module {parameters.n}")
     parameters.write(x)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
+from desopt.contract.scattered import Scattered
 from desopt.run.history import Interrupted
 from desopt.run.minimize import minimize
 from desopt.torch.objective import ModuleObjective, evaluating
-from desopt.torch.parameters import Choice, Coordinates, Subspace, base_digest, chosen
+from desopt.torch.parameters import Choice, Coordinates, Parameters, Subspace, base_digest, chosen
 from desopt.torch.rows import as_examples
 
 if TYPE_CHECKING:
@@ -67,20 +68,32 @@ def train(
     settings |= {} if size is None else {"batch_size": size}
     settings = {"engine": "serial", "log_values": False, **settings}
     searched = objective.parameters
-    at = np.zeros(searched.n)
+    at = start(searched, settings)
     with evaluating(model):
         try:
             result = minimize(
                 objective, at, rows, method=method, rounds=rounds, journal=journal,
                 workers=1 if workers is None else workers, **settings,
             )  # fmt: skip
-            at = result.x
+            at = result.get("x")  # not as an array
         except Interrupted as stopped:
-            at = stopped.result.x
+            at = stopped.result.get("x")
             raise
         finally:
             searched.write(at)
     return result
+
+
+def start(searched: Parameters, settings: Mapping[str, Any]) -> Any:
+    """x0: zeros that take no memory where the run moves few numbers, one worker after the other.
+
+    ``minimize`` makes an array of them for a method that moves all.
+    """
+    free = all(settings.get(name) is None for name in ("bounds", "scale", "constraints"))
+    in_turn = settings["engine"] == "serial" and settings["log_values"] is False
+    if searched.sparse and in_turn and free:
+        return Scattered(searched.n)
+    return np.zeros(searched.n)
 
 
 def as_loss(loss_fn: Any) -> Callable[..., Any]:

@@ -17,6 +17,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from desopt.contract.space import Space
 from desopt.contract.types import Answer
 from desopt.run.history import End, Row, Status
@@ -40,7 +42,7 @@ class Callbacks:
         if not self._callbacks:
             return None
         seen = Row(row)  # a copy that may be kept; with x, the history would grow by n per round
-        seen.x = state.x.view() if self._space is None else self._space.decode(state.x)
+        seen.x = np.asarray(state.x).view() if self._space is None else self._space.decode(state.x)
         seen.x.flags.writeable = False
         stops = [_stops(callback, seen) for callback in self._callbacks]
         return End(Status.CALLBACK, "stopped by a callback") if any(stops) else None

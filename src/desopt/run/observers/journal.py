@@ -49,16 +49,16 @@ class JournalWriter:
 
         self._log, contents = journals.Journal.reopen(self._path, check)
         headers.warn_of_other_code(self._path, contents.header, self.code, 5)
-        return self._record(contents)
+        return self._record(contents, x0)
 
-    def _record(self, contents: journals.Contents) -> Record:
+    def _record(self, contents: journals.Contents, x0: FloatArray) -> Record:
         """State, history and best point at the end of the journal."""
         initial = headers.initial_value(contents.header)
         losses = [initial, *(row["loss"] for row in contents.rows)]
         finite = [round for round, loss in enumerate(losses) if math.isfinite(loss)]
         best = min(finite, key=lambda round: (losses[round], round), default=0)
         with refusing(self._path, "what it holds"):
-            at_best, last = forward(self._job.algorithm, contents, (best, len(contents.rows)))
+            at_best, last = forward(self._job.algorithm, contents, (best, len(contents.rows)), x0)
         record = Record(last, History(contents.rows), initial, space=self._job.space)
         record.compare(losses[best], at_best.x)
         return record

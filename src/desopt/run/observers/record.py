@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from desopt.contract.scattered import stored
 from desopt.contract.space import Space
 from desopt.contract.types import Answer, FloatArray
 from desopt.run.history import End, History, Row, Status
@@ -64,7 +65,7 @@ class Record:
             fun=float(last.get("loss", self.initial)),
             nfev=int(last.get("evaluations", 0)),
             nit=int(self.state.round),
-            success=end.status < Status.INTERRUPTED and bool(np.isfinite(x).all()),
+            success=end.status < Status.INTERRUPTED and bool(np.isfinite(stored(x)).all()),
             status=int(end.status),
             message=f"{message} ({why})",
             engine=engine,
