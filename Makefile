@@ -8,7 +8,7 @@ CPU    ?= $(if $(filter x86_64,$(shell uname -m)),x86-64-v2,generic)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test kills bits cluster torch lint bench clean
+.PHONY: help demo test kills bits cluster torch docs lint bench clean
 
 help: ## show this list
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -39,6 +39,10 @@ cluster: $(VENV)/.cluster-installed ## run the tests on Ray, Flower, Dask and MP
 
 torch: $(VENV)/.torch-installed ## run the tests with PyTorch
 	$(BIN)/python -m pytest tests/pytorch tests/test_examples.py::test_example_runs[torch_error_rate]
+
+docs: $(VENV)/.docs-installed ## build the documentation site, check it and run its code
+	$(BIN)/python docs/site/build.py
+	$(BIN)/python -m pytest -m docs -n auto --dist worksteal tests/site
 
 lint: $(VENV)/.dev-installed ## check format, style and types
 	$(BIN)/ruff format --check .
@@ -74,6 +78,11 @@ $(VENV)/.dev-installed: pyproject.toml | $(VENV)/.created
 $(VENV)/.cluster-installed: pyproject.toml | $(VENV)/.dev-installed
 	@echo "installing Ray, Flower, Dask and MPI into $(VENV) (once; a minute or two)"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,ray,flower,executors]'
+	@touch $@
+
+$(VENV)/.docs-installed: pyproject.toml | $(VENV)/.dev-installed
+	@echo "installing Sphinx into $(VENV) (once; half a minute or so)"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,docs]'
 	@touch $@
 
 # This release first: a range alone may take gigabytes of CUDA.

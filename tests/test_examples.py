@@ -1,4 +1,4 @@
-"""Every example runs, and so does the Python that a newcomer pastes; links lead somewhere."""
+"""Every example runs; links of pages lead somewhere. The Python of pages: tests/site."""
 
 import contextlib
 import re
@@ -70,56 +70,6 @@ def shake_hands(*sides: ssl.SSLObject) -> None:
             with contextlib.suppress(ssl.SSLWantReadError):
                 side.do_handshake()
                 waiting.discard(side)
-
-
-def python_of(page: str, heading: str = "") -> list[str]:
-    """The Python of a page, from a heading on."""
-    text = (ROOT / page).read_text(encoding="utf-8")
-    section = text[text.index(heading) :]
-    blocks: list[str] = re.findall(
-        r"^```python\n(.*?)^```", section, flags=re.DOTALL | re.MULTILINE
-    )
-    return blocks
-
-
-@pytest.mark.parametrize(
-    ("page", "heading"),
-    [
-        ("README.md", "## Try it"),
-        ("docs/guide.md", "### The step size"),
-        ("docs/heterogeneity.md", "# Workers whose data differ"),
-    ],
-)
-def test_first_python_block_of_a_section_runs(page: str, heading: str, tmp_path: Path) -> None:
-    script = tmp_path / "pasted.py"
-    script.write_text(python_of(page, heading)[0], encoding="utf-8")
-    run(script, tmp_path)
-
-
-def test_python_of_expensive_functions_runs(tmp_path: Path) -> None:
-    """All blocks of the page, one after the other."""
-    pytest.importorskip("matplotlib")
-    script = tmp_path / "page.py"
-    script.write_text("\n\n".join(python_of("docs/expensive.md")), encoding="utf-8")
-    output = run(script, tmp_path)
-    assert "no value within 0.5 s" in output
-    assert (tmp_path / "run.png").exists()
-
-
-def test_python_of_uses_runs(tmp_path: Path) -> None:
-    """All blocks of the page, one after the other; they assert what the text says."""
-    text = (ROOT / "docs" / "uses.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"^```python\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
-    script = tmp_path / "page.py"
-    script.write_text("\n\n".join(blocks), encoding="utf-8")
-    assert len(run(script, tmp_path).splitlines()) >= len(blocks)
-
-
-def test_python_of_the_estimators_page_runs(tmp_path: Path) -> None:
-    pytest.importorskip("pandas")
-    script = tmp_path / "page.py"
-    script.write_text("\n\n".join(python_of("docs/sklearn.md")), encoding="utf-8")
-    assert "20 rounds" in run(script, tmp_path)
 
 
 def test_resume_example_finds_the_same_bits(tmp_path: Path) -> None:
