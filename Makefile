@@ -50,7 +50,7 @@ lint: $(VENV)/.dev-installed ## check format, style and types
 	$(BIN)/mypy
 
 bench: $(VENV)/.cluster-installed ## run the benchmarks
-	@for script in $(filter-out %/estimators.py %/expensive.py %/forward_only.py,$(wildcard benchmarks/*.py)); do \
+	@for script in $(filter-out %/estimators.py %/expensive.py,$(wildcard benchmarks/*.py)); do \
 	    echo "== $$script"; $(BIN)/python "$$script" || exit; done
 	$(BIN)/desopt bench
 
