@@ -29,6 +29,7 @@ from desopt.contract.errors import Failed, check_name
 from desopt.objectives.readings import MOST, reading
 from desopt.objectives.templates import Variables, fill
 from desopt.system.launcher import Ended, Launcher
+from desopt.system.support import require_processes
 
 Keep = Literal["none", "failed", "all"]
 PathName = str | os.PathLike[str]
@@ -83,6 +84,7 @@ class Command:
         cwd: PathName | None = None,
         keep: Keep = "none",
     ) -> None:
+        require_processes("desopt.Command", "Minimise a Python function that runs the program")
         self.command = _words(command)
         self.variables = Variables(variables)
         self.value, self._read = value, reading(value)

@@ -22,6 +22,7 @@ from desopt.kernels.jit import compilation_noticed
 from desopt.methods.base import BaseAlgorithm
 from desopt.run.code_digest import user_parts
 from desopt.run.options import refuse_settings_beside
+from desopt.system import support
 from desopt.system.parallel import cores
 
 _VERBS = ("start", "begin", "round", "evaluate", "traffic", "repeated", "close")
@@ -113,6 +114,8 @@ def _pick(job: Job, state: Any, log: Log, settings: SimpleNamespace) -> tuple[st
         return "processes", ": round_timeout needs a process that can be ended"
     if jobs == 1:
         return "serial", ": one core"
+    if support.missing():
+        return "serial", ": this system has no processes that can be ended"
     if not sys.executable:
         return "serial", ": processes need sys.executable, which is empty"
     try:

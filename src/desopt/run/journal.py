@@ -111,7 +111,8 @@ class Journal:
                 data += record
             write_all(file, data)
             os.fsync(file.fileno())
-            os.link(fresh, path)  # unlike a rename, never over another run's file
+            if fresh != path:
+                os.link(fresh, path)  # unlike a rename, never over another run's file
         except BaseException as error:
             file.close()
             if isinstance(error, FileExistsError):
@@ -120,8 +121,9 @@ class Journal:
                 ) from None
             raise
         finally:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(fresh)
+            if fresh != path:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(fresh)
         return cls(file, digest)
 
     @classmethod

@@ -20,7 +20,7 @@ from desopt.contract.errors import JournalError
 
 try:
     import fcntl
-except ImportError:  # pragma: no cover - Windows
+except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 #: Exceptions that malformed content leads to.
@@ -79,14 +79,16 @@ def _check_regular(path: str | os.PathLike[str], found: os.stat_result) -> None:
 def new_file(path: Path) -> tuple[BinaryIO, Path]:
     """A locked file of this process alone, in the folder of the path.
 
-    Linked to the path, it is a journal that was locked before it had its name.
+    Linked to the path, it is a journal that was locked before it had its name. Without locks it
+    has its name from the beginning: such a system (Windows) removes no file that is open.
     """
+    if fcntl is None:
+        return open(path, "x+b", buffering=0), path
     while True:
         fresh = path.with_name(f"{path.name}.{os.getpid()}-{secrets.token_hex(4)}.new")
         file = open(fresh, "x+b", buffering=0)  # noqa: SIM115
         try:
-            if fcntl is not None:
-                fcntl.flock(file, fcntl.LOCK_EX)
+            fcntl.flock(file, fcntl.LOCK_EX)
             if fresh.exists():  # else another process took it for a leftover
                 return file, fresh
         except BaseException:
@@ -98,7 +100,7 @@ def new_file(path: Path) -> tuple[BinaryIO, Path]:
 
 def lock(file: BinaryIO, path: Path) -> None:
     """Refuse a file that another process writes."""
-    if fcntl is None:  # pragma: no cover - Windows
+    if fcntl is None:  # Windows
         return
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -113,7 +115,7 @@ def remove_leftovers(path: Path, magic: bytes) -> None:
 
     ``magic``: the first bytes of a journal, or fewer where it was killed in the midst of them.
     """
-    if fcntl is None:  # pragma: no cover - Windows
+    if fcntl is None:  # Windows
         return
     ours = re.compile(re.escape(path.name) + r"\.\d+(-[0-9a-f]{8})?\.new")
     for name in os.listdir(path.absolute().parent):
@@ -132,7 +134,7 @@ def remove_leftovers(path: Path, magic: bytes) -> None:
 @contextlib.contextmanager
 def exclusive(file: BinaryIO) -> Iterator[None]:
     """The file for this process alone, for a short time; waits for others."""
-    if fcntl is None:  # pragma: no cover - Windows
+    if fcntl is None:  # Windows
         yield
         return
     fcntl.flock(file, fcntl.LOCK_EX)

@@ -12,6 +12,7 @@ from typing import Any
 from desopt.engines.processes.python import python
 from desopt.studies.cases import Case
 from desopt.system.parallel import THREAD_VARIABLES
+from desopt.system.support import require_processes
 from desopt.system.watched import Watched
 
 _MAIN = "from desopt.studies.worker import main; main(*sys.argv[1:])"
@@ -27,6 +28,7 @@ class WorkerProcess:
     """A child process that runs cases. It ends with its parent, along with its own children."""
 
     def __init__(self, data_dir: str | None = None) -> None:
+        require_processes("a study", "desopt.minimize runs anywhere")
         self._watched = Watched(
             [*python(_MAIN), *([data_dir] if data_dir else [])],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8",

@@ -12,7 +12,6 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from fcntl import F_DUPFD_CLOEXEC, fcntl
 from typing import Any
 
 from desopt.system import watcher
@@ -135,4 +134,6 @@ def socket_pair() -> tuple[socket.socket, socket.socket]:
 
 def above_terminal(fd: int) -> int:
     """A copy of a file descriptor above 2, even if one of 0, 1 and 2 is closed."""
+    from fcntl import F_DUPFD_CLOEXEC, fcntl  # here: see ``support``
+
     return int(fcntl(fd, F_DUPFD_CLOEXEC, 3))

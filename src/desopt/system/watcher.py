@@ -36,7 +36,8 @@ _SUBREAPER, _PARENT_DEATH = 36, 1
 _LAST_LIMIT = 10.0
 #: Seconds between checks of the parent, for systems without a signal.
 _LOOK = 1.0
-_END = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+#: Those of them that the system has: Windows imports this module, and can do nothing with it.
+_END = tuple(s for s in signal.Signals if s.name in ("SIGTERM", "SIGHUP", "SIGINT"))
 
 
 def main(parent: int, control: int, fds: list[int], command: list[str]) -> None:

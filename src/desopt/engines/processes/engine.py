@@ -24,6 +24,7 @@ from desopt.engines.processes.pool import Lost, Pool, Request, resources_explain
 from desopt.engines.serial import InMemory
 from desopt.engines.trials import Outcome, Trial, is_over_data
 from desopt.system.parallel import cores, thread_limits
+from desopt.system.support import require_processes
 from desopt.system.terminal import warn
 
 
@@ -44,6 +45,9 @@ class Processes(InMemory):
         attempts: int = 3,
         evaluation_timeout: float | None = None,
     ) -> None:
+        require_processes(
+            "engine 'processes'", "Use engine='serial', 'threads' or desopt.engines.Executor(pool)"
+        )
         self.jobs = cores() if jobs is None else jobs
         self.timeout = timeout
         self.attempts = attempts
