@@ -9,8 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import desopt
+from desopt.cli.app import app
 
 COMMAND = [sys.executable, "-m", "desopt"]
 
@@ -151,3 +153,11 @@ def test_ctrl_c_ends_with_130_and_no_traceback(tmp_path: Path) -> None:
     assert process.returncode == 130
     assert errors.endswith("desopt: stopped; the same command continues\n")
     assert "Traceback" not in errors
+
+
+@pytest.mark.parametrize("command", ["tell", "report", "replay", "data fetch", "federation status"])
+def test_help_is_plain_text(command: str) -> None:
+    """typer 0.20, which Flower pins, escapes the bracket of [required] for rich, unasked."""
+    shown = CliRunner().invoke(app, [*command.split(), "--help"]).output
+    assert "[required]" in shown
+    assert "\\" not in shown

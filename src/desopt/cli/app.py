@@ -76,12 +76,10 @@ def root(
 
 for command in (run, ask, tell, demo, suite, report, replay, bench):
     name = command.__name__.rpartition(".")[2]
-    grouped = options.GroupedCommand if command in (run, ask) else None
+    kind = options.GroupedCommand if command in (run, ask) else options.PlainCommand
     # a negative value is no option
     context = {"ignore_unknown_options": True} if command is tell else None
-    app.command(epilog=command.EXAMPLES, cls=grouped, context_settings=context)(
-        getattr(command, name)
-    )
+    app.command(epilog=command.EXAMPLES, cls=kind, context_settings=context)(getattr(command, name))
 app.add_typer(data.app, name="data")
 app.add_typer(federation.app, name="federation")
 

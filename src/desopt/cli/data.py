@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from desopt.cli.options import Debug
+from desopt.cli.options import Debug, PlainCommand
 
 EXAMPLES = """\b
 Examples:
@@ -27,7 +27,7 @@ DataDir = Annotated[
 ]
 
 
-@app.command("list")
+@app.command("list", cls=PlainCommand)
 def show(data_dir: DataDir = None, debug: Debug = False) -> None:
     """List the data sets known by name, with their shapes and locations."""
     import sys
@@ -57,7 +57,7 @@ def show(data_dir: DataDir = None, debug: Debug = False) -> None:
     typer.echo("\nsearched: " + ", ".join(map(str, folders(data_dir))))
 
 
-@app.command(epilog=EXAMPLES)
+@app.command(epilog=EXAMPLES, cls=PlainCommand)
 def fetch(
     name: Annotated[str, typer.Argument(metavar="NAME")],
     data_dir: DataDir = None,

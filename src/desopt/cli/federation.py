@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from desopt.cli.options import Debug
+from desopt.cli.options import Debug, PlainCommand
 
 EXAMPLES = """\b
 Examples:
@@ -24,7 +24,7 @@ def group() -> None:
     """Look after a federation."""
 
 
-@app.command(epilog=EXAMPLES)
+@app.command(epilog=EXAMPLES, cls=PlainCommand)
 def status(
     journal: Annotated[Path, typer.Argument(metavar="JOURNAL")],
     as_json: Annotated[bool, typer.Option("--json", help="Print all of it as JSON.")] = False,

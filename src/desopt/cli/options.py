@@ -45,7 +45,14 @@ Plugin = Annotated[
 ]
 
 
-class GroupedCommand(TyperCommand):
+class PlainCommand(TyperCommand):
+    """A command whose help is plain text: typer 0.20 escapes its brackets for rich all the same."""
+
+    def get_help(self, ctx: Any) -> str:
+        return super().get_help(ctx).replace("\\[", "[")
+
+
+class GroupedCommand(PlainCommand):
     """A command whose help lists its options under the headings of their ``rich_help_panel``.
 
     The choices of an option, where it has any, are looked up when help is shown: they are the
