@@ -5,7 +5,12 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import tempfile
+from http.client import HTTPException, IncompleteRead
 from pathlib import Path
+from typing import BinaryIO
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 from desopt.data.catalogue import CATALOGUE, folders
 from desopt.data.twins import TWINS
@@ -48,6 +53,8 @@ def fetch(
             f"{name} is not on the LIBSVM page: get {file} in another way and put it into {folder}"
         )
     base = url or os.environ.get("DESOPT_DATA_URL") or PAGE
+    if not base.lower().startswith(("http://", "https://")):
+        raise ValueError(f"url must begin with http:// or https://, got {base!r}")
     address = f"{base.rstrip('/')}/{CATALOGUE[name].page}/{file}"
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / file
@@ -63,27 +70,27 @@ def fetch(
 
 
 def _download(address: str, path: Path, wanted: str | None, largest: int) -> Path:
-    import pooch
-    import requests
-
-    pooch.get_logger().setLevel("ERROR")
+    """The file, which has its name once it is complete and checked."""
     otherwise = f"Try again, or get {path.name} in another way and put it into {path.parent}"
-
-    def stream(address: str, target: str, _pooch: object) -> None:
-        _stream(address, Path(target), path.name, largest)
-
+    handle, name = tempfile.mkstemp(prefix=f"{path.name}.", dir=path.parent)
+    new = Path(name)
     try:
-        pooch.retrieve(address, wanted, path.name, path.parent, downloader=stream)
+        with open(handle, "wb") as file:
+            _stream(address, file, path.name, largest)
+        if wanted and digest(new) != wanted:
+            raise _RefusedError("is not the file expected, by its SHA-256")
+        new.chmod(0o666 & ~_umask())
+        new.replace(path)
     except _RefusedError as refusal:
         raise ValueError(f"{address} {refusal}; nothing was kept. {otherwise}") from None
-    except requests.RequestException as error:
+    except (OSError, HTTPException) as error:
+        if isinstance(error, HTTPError):
+            error.close()  # the page that came with it
         raise ConnectionError(
             f"could not download {address}: {_reason(error)}. {otherwise}"
         ) from error
-    except ValueError as error:
-        raise ValueError(
-            f"{address} is not the file expected, by its SHA-256; nothing was kept. {otherwise}"
-        ) from error
+    finally:
+        new.unlink(missing_ok=True)
     return path
 
 
@@ -91,19 +98,13 @@ class _RefusedError(Exception):
     """The response is not the data file; the message says why."""
 
 
-def _stream(address: str, target: Path, name: str, largest: int) -> None:
-    """A downloader for pooch with checks, a size limit, progress and a timeout."""
-    import requests
-
-    with (
-        requests.get(address, stream=True, timeout=TIMEOUT) as response,
-        target.open("wb") as file,
-    ):
-        response.raise_for_status()
+def _stream(address: str, file: BinaryIO, name: str, largest: int) -> None:
+    """The response in a file, with checks, a size limit, progress and a timeout."""
+    with urlopen(address, timeout=TIMEOUT) as response:
         length = response.headers.get("Content-Length", "")
         size = int(length) if length.isdecimal() else 0
         with Progress(f"fetching {address}", size) as progress:
-            for piece in response.iter_content(PIECE):
+            while piece := response.read(PIECE):
                 if file.tell() == 0 and (refusal := _refusal(name, piece)):
                     raise _RefusedError(refusal)
                 if max(size, file.tell() + len(piece)) > largest:
@@ -112,8 +113,17 @@ def _stream(address: str, target: Path, name: str, largest: int) -> None:
                     )
                 file.write(piece)
                 progress.advance(len(piece))
-            if file.tell() == 0:
-                raise _RefusedError("is empty")
+        if file.tell() < size:  # which read does not tell
+            raise IncompleteRead(b"", size - file.tell())
+        if file.tell() == 0:
+            raise _RefusedError("is empty")
+
+
+def _umask() -> int:
+    """That of new files, which those with a temporary name do not keep to."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
 
 
 def _refusal(name: str, beginning: bytes) -> str:
