@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from desopt._version import __version__
+from desopt._version import SAME_BITS_SINCE
 from desopt.contract.codec import digest_of, in_float32, state_bytes
 from desopt.contract.payload import layout_of
 from desopt.contract.types import Algorithm, Answer, FloatArray, Task
@@ -17,8 +17,8 @@ from desopt.methods.samplers import Sampler
 from desopt.protocol import wire
 from desopt.protocol.wire import Reason, Total, WireError
 
-#: Major and minor version: those of all peers, and of a journal that is continued, are equal.
-VERSION = ".".join(__version__.split(".")[:2])
+#: That of all peers, and of a journal that is continued or replayed.
+VERSION = SAME_BITS_SINCE
 
 
 @dataclass(frozen=True)
