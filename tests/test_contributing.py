@@ -82,7 +82,7 @@ def test_lists_name_where_the_registries_are() -> None:
 EXCEPTIONS = (
     "studies/paper.py", "studies/demo.py", "report/claims.py", "bench/",
     *(f"{folder}/{study}.py" for folder in ("studies", "report")
-      for study in ("stepsize", "heterogeneity", "rivals")),
+      for study in ("stepsize", "heterogeneity", "rivals", "bbob")),
 )  # fmt: skip
 #: Defaults of the settings, and where settings have defaults.
 DEFAULTS = {"des-mr", "lr"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
 EXAMPLES = f"""\b
 Studies:
   paper          the paper's experiments
-{"".join(f"  {name:<14} {study.about}{chr(10)}" for name, study in BUILT_IN.items())}
+{"".join(f"  {name:<14} {study.about}{chr(10)}" for name, study in BUILT_IN.items())}\
+  bbob           COCO's functions: bbob, bbob-noisy and bbob-largescale
 \b
 Examples:
   desopt suite paper --list                      list the cases and the time left
@@ -27,9 +29,11 @@ Examples:
   desopt suite paper --scale full --data rcv1-like --rows 100000
   desopt suite my.toml --out results             a study of your own
   desopt suite my.toml --out results --csv       export its results as CSV
+  desopt suite bbob --only bbob:es-csa,cma-es    COCO's functions, for cocopp
 
 --only takes names of items (curves, alpha, momentum, batch), data sets, problems, methods
-and partitions. A comma means or, a colon means and. The option can be repeated.
+and partitions; for bbob those of suites, solvers, dimensions and instances. A comma means or,
+a colon means and. The option can be repeated.
 """
 
 
@@ -91,6 +95,10 @@ def suite(
 
     if all_ and not csv:
         raise typer.BadParameter("needs --csv; see also desopt report --all", param_hint="--all")
+    if study == "bbob":
+        _refuse(data=data, rows=rows, csv=csv, retry=retry)
+        _bbob(scale, only or (), out or Path("desopt-bbob"), jobs or cores(), list_)
+        return
     chosen, where = _chosen(study, scale, data, rows, data_dir)
     chosen = chosen.only(only or ())
     folder = out or Path(f"desopt-{file_name(chosen.name)}")
@@ -125,6 +133,36 @@ def _refuse(**given: object) -> None:
                 "does not apply to this study; a study of your own sets it in its TOML file",
                 param_hint=f"--{name}",
             )
+
+
+def _bbob(scale: str | None, only: Sequence[str], folder: Path, jobs: int, list_: bool) -> None:
+    """COCO has runs, results and reports of its own: ours are the solvers."""
+    from desopt.studies import bbob
+    from desopt.system.progress import Progress
+
+    parts = bbob.parts(scale, only)
+    left = bbob.left(parts, folder)
+    done = len(parts) - len(left)
+    if list_:
+        for part in parts:
+            typer.echo(f"{'to do' if part in left else 'done ':<5}  {part.folder}")
+        typer.echo(f"{done} of {len(parts)} parts done")
+        return
+    values = [sum(p.problems * p.values for p in some) for some in (parts, left)]
+    try:
+        with Progress("bbob", values[0], done=values[0] - values[1], show=True) as progress:
+
+            def watch(part: bbob.Part) -> None:
+                progress.advance(part.values)
+                progress.update(note=str(part.folder))
+
+            bbob.run(parts, folder, jobs, watch)
+    except KeyboardInterrupt:
+        typer.echo("desopt: stopped; the same command continues", err=True)
+        sys.exit(130)
+    typer.echo(f"{len(parts)} parts done: {folder}")
+    folders = dict.fromkeys(str(folder / part.folder.parent) for part in parts)
+    typer.echo(f"next: python -m cocopp {' '.join(folders)}")
 
 
 def _list(study: Study, folder: Path, jobs: int, data_dir: str | None) -> None:

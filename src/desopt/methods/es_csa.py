@@ -27,6 +27,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -81,7 +82,7 @@ class ESCSA(PopulationAlgorithm):
         ranked = self.ranked(answers)
         if ranked.size == 0:
             return unmoved(state)
-        n, weights = state.x.size, self.weights()
+        n, weights = state.x.size, self.weights
         best = ranked[: weights.size]
         z = np.empty(n)  # z_w = sum_i w_i z_(i); a member without a value is no step
         stream = directions(self.seed, state.round, SERVER)
@@ -97,6 +98,7 @@ class ESCSA(PopulationAlgorithm):
             x = self.kept(state.x + state.sigma * z, state.x)
         return CSAState(state.round + 1, x, sigma if sigma < math.inf else state.sigma, path)
 
+    @cached_property
     def weights(self) -> FloatArray:
         """Positive and decreasing, summing to 1, for the mu best."""
         mu = self.population // 2
