@@ -8,7 +8,7 @@ CPU    ?= $(if $(filter x86_64,$(shell uname -m)),x86-64-v2,generic)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test kills bits cluster torch docs lint bench clean
+.PHONY: help demo test kills bits cluster torch benches docs lint dist bench clean
 
 help: ## show this list
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -44,10 +44,20 @@ docs: $(VENV)/.docs-installed ## build the documentation site, check it and run 
 	$(BIN)/python docs/site/build.py
 	$(BIN)/python -m pytest -m docs -n auto --dist worksteal tests/site
 
+benches: $(VENV)/.benches-installed ## run the benches of others, COCO and benchopt, for a moment
+	$(BIN)/python -m pytest tests/benches
+
 lint: $(VENV)/.dev-installed ## check format, style and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+dist: $(VENV)/.created ## build the archive and the wheel, check them, and try the wheel elsewhere
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check build twine
+	rm -rf dist
+	$(BIN)/python -m build
+	$(BIN)/python -m twine check --strict dist/*
+	$(BIN)/python .ci/try_wheel.py dist/*.whl
 
 bench: $(VENV)/.cluster-installed ## run the benchmarks
 	@for script in $(filter-out %/estimators.py %/expensive.py,$(wildcard benchmarks/*.py)); do \
@@ -83,6 +93,11 @@ $(VENV)/.cluster-installed: pyproject.toml | $(VENV)/.dev-installed
 $(VENV)/.docs-installed: pyproject.toml | $(VENV)/.dev-installed
 	@echo "installing Sphinx into $(VENV) (once; half a minute or so)"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,docs]'
+	@touch $@
+
+$(VENV)/.benches-installed: pyproject.toml | $(VENV)/.dev-installed
+	@echo "installing COCO and benchopt into $(VENV) (once; a minute or so)"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,bbob]' benchopt
 	@touch $@
 
 # This release first: a range alone may take gigabytes of CUDA.
