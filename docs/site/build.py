@@ -11,6 +11,7 @@ NAME.html                                 docs/NAME.md
 methods.html                              the tables of README.md
 CONTRIBUTING.html, results/.../*.html     the files of the same names
 examples/NAME.py.html and the like        sources that a page links to
+api/MODULE.html                           the docstrings of public names
 ========================================  ======================================================
 """
 
@@ -29,12 +30,18 @@ from pathlib import Path
 from pygments.lexers import get_lexer_by_name
 from pygments.util import ClassNotFound
 from sphinx.cmd.build import main as sphinx
+from sphinx.ext.autodoc.mock import mock
+
+sys.path.insert(0, str(Path(__file__).parent))
+import api
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 
 #: Markdown outside docs/ that is part of the site.
 OTHERS = ("CONTRIBUTING.md", "CHANGELOG.md", "examples/*/README.md", "results/**/*.md")
+#: Pages that have no Markdown in the repository, by the heading that they belong to.
+GENERATED = {"Reference": {"api/index.md": "API reference"}}
 SHOWN = {".py": "python", ".toml": "toml", ".css": "css"}  # sources that get a page
 LINK = re.compile(r"(!?)(\[[^\]]*\])\(([^)#\s]*)(#[^)\s]*)?\)")
 FENCE = re.compile(r"^( *```)([a-z]+)$", re.M)
@@ -145,6 +152,7 @@ def contents() -> str:
     """The hidden tables of contents below the first page: the site's navigation."""
     tables = []
     for title, pages in sections().items():
+        pages = pages | GENERATED.get(title, {})
         entries = "\n".join(f"{name} <{file}>" for file, name in pages.items())
         tables.append(f"\n```{{toctree}}\n:hidden:\n:caption: {title}\n\n{entries}\n```\n")
     return "".join(tables)
@@ -155,6 +163,13 @@ def methods() -> str:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     tables = re.findall(r"^## (?:Methods|Engines)$.*?(?=^## )", text, re.M | re.S)
     return "# Methods and engines\n\n" + "".join(tables)
+
+
+def stage_api(stage: Stage) -> None:
+    with mock(api.OPTIONAL):
+        for module in api.MODULES:
+            stage.write(f"api/{module}.rst", api.page(module))
+    stage.write("api/index.md", api.index())
 
 
 def stage_pages(stage: Stage) -> None:
@@ -176,6 +191,7 @@ def stage_pages(stage: Stage) -> None:
 def build(out: Path, work: Path) -> int:
     stage = Stage(work)
     stage_pages(stage)
+    stage_api(stage)
     stage.remove_others()
     for script in sorted((DOCS / "pictures").glob("*.py")):  # GitHub shows the committed ones
         runpy.run_path(str(script))["draw"](stage.folder / "pictures")

@@ -10,7 +10,7 @@ from desopt import __version__
 project = "desopt"
 version = release = __version__
 copyright = "The desopt developers"
-extensions = ["myst_parser", "sphinx.ext.autodoc"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 root_doc = "index"
 
 # Pages are those of the repository, so what GitHub does not know is not used in them.

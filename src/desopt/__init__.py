@@ -1,6 +1,13 @@
 """desopt: distributed black-box stochastic optimisation by evolution strategies.
 
 Names are imported when they are first used, so that ``desopt --help`` need not load numba.
+
+>>> list(desopt.LOSSES)
+['lr', 'nsvm', 'lsvm', 'l2svm']
+>>> desopt.METHODS["des-mr"].title
+'DES-mR'
+>>> "threads" in desopt.ENGINES
+True
 """
 
 from __future__ import annotations

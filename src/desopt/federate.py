@@ -68,6 +68,10 @@ def server_app(
         'rounds=50 step-size=0.3'``) takes precedence. With ``target`` or ``patience``, ``loss``
         is "median" unless given: no single node ends the run. ``progress=False``: without the
         line that every round prints.
+
+    >>> from desopt.federate import server_app
+    >>> type(server_app("lr", n=5, workers=3, rounds=10, deadline=60.0)).__name__
+    'ServerApp'
     """
     unknown = sorted(settings.keys() - _SETTINGS)
     if unknown:

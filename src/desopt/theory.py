@@ -21,17 +21,38 @@ L and sigma refer to the l2 norm, except in Theorem 3: there gradients are measu
 norm and points in the l-infinity norm. Theorems 2 to 5 need minibatches of at least
 ``min_batch_size(T)`` samples. The formulas are those of the theorems as printed; docstrings note
 where the paper's proof arrives at another constant.
+
+>>> from desopt import theory
+>>> round(theory.MAX_MOMENTUM, 3)
+0.595
 """
 
 import math
 from typing import Literal
+
+__all__ = [
+    "MAX_MOMENTUM",
+    "U",
+    "min_batch_size",
+    "psi",
+    "psi_hat",
+    "theorem_1",
+    "theorem_2",
+    "theorem_3",
+    "theorem_4",
+    "theorem_5",
+]
 
 MAX_MOMENTUM = math.sqrt(1.0 / (2.0 * math.sqrt(2.0)))
 """The theory covers momentum in [0, MAX_MOMENTUM), about 0.595 (eq:assumption-on-beta)."""
 
 
 def min_batch_size(T: int) -> int:
-    """Return the smallest minibatch size b with b >= sqrt(T), as Theorems 2 to 5 need."""
+    """Return the smallest minibatch size b with b >= sqrt(T), as Theorems 2 to 5 need.
+
+    >>> theory.min_batch_size(101)
+    11
+    """
     return math.isqrt(_count("T", T) - 1) + 1
 
 
@@ -40,6 +61,11 @@ def U(n: int, norm: Literal["l2", "linf"] = "l2") -> float:
 
     U = n for the l2 norm and any sampler, because the covariance of u is I;
     U = 4 log(sqrt(2) n) for the l-infinity norm and Gaussian u.
+
+    >>> theory.U(10)
+    10.0
+    >>> theory.U(10, "linf") > theory.U(9, "linf")
+    True
     """
     _count("n", n)
     if norm == "l2":
@@ -52,8 +78,11 @@ def U(n: int, norm: Literal["l2", "linf"] = "l2") -> float:
 def psi(*, K: int, beta: float = 0.0) -> float:
     r"""Return Psi of Theorems 2 and 3 (eq:psi-definition).
 
-    .. math:: \left(\left(\frac{2}{1-2\sqrt 2\beta^2} + \frac12\right)\sqrt K
+    .. math:: \left(\left(\frac{2}{1-2\sqrt 2\beta^2} + \frac{1}{2}\right)\sqrt K
               + \frac{1}{2\sqrt K}\right)(1+\log K) + \sqrt K
+
+    >>> round(theory.psi(K=100, beta=0.5), 1)
+    421.1
     """
     root = math.sqrt(_count("K", K))
     drift = 2.0 / (1.0 - 2.0 * math.sqrt(2.0) * _momentum(beta) ** 2)
@@ -63,10 +92,13 @@ def psi(*, K: int, beta: float = 0.0) -> float:
 def psi_hat(*, K: int) -> float:
     r"""Return Psi-hat of Theorems 4 and 5 (defined in Theorem 4).
 
-    .. math:: \left(\frac{1}{2\sqrt K} + \frac52\sqrt K\right)(1+\log K) + \frac{1}{\sqrt K}
+    .. math:: \left(\frac{1}{2\sqrt K} + \frac{5}{2}\sqrt K\right)(1+\log K) + \frac{1}{\sqrt K}
 
     The proof chooses omega_1 = L alpha / sqrt(K) but its next line needs L alpha sqrt(K);
     with the latter the last term is sqrt(K), which makes Psi-hat equal to Psi at beta = 0.
+
+    >>> round(theory.psi_hat(K=100), 1)
+    140.5
     """
     root = math.sqrt(_count("K", K))
     return (0.5 / root + 2.5 * root) * (1.0 + math.log(K)) + 1.0 / root
@@ -79,6 +111,9 @@ def theorem_1(*, delta_f: float, alpha_0: float, L: float, n: int, K: int) -> fl
               \left(\frac{f(x_0)-f_*}{\alpha_0} + \alpha_0 L n (1+\log K)\right)
 
     eq:convergene-rate-simple-ES-l2-norm.
+
+    >>> round(theory.theorem_1(delta_f=1.0, alpha_0=0.1, L=1.0, n=10, K=1000), 2)
+    1.42
     """
     _not_negative("delta_f", delta_f)
     _positive("alpha_0", alpha_0)
@@ -106,6 +141,10 @@ def theorem_2(
               + \frac{80\beta\sqrt K}{3}\right) + \frac{8\sqrt{2\pi}\sigma}{3}\right)
 
     eq:convergene-rate-DES-l2-norm.
+
+    >>> problem = {"delta_f": 1.0, "alpha": 0.1, "L": 1.0, "sigma": 1.0, "n": 10}
+    >>> round(theory.theorem_2(**problem, K=10, T=1000), 1)
+    30.4
     """
     _check_problem(delta_f, alpha, L, sigma, n, K, T)
     start = math.sqrt(2.0 * math.pi) / math.pow(T, 0.75) * delta_f / (alpha * math.sqrt(K))
@@ -136,6 +175,10 @@ def theorem_3(
 
     eq:convergene-rate-DES-l1-norm. Putting U = 4 log(sqrt(2) n) into the line before it in
     the proof gives 40 beta sqrt(K) / 3 for the momentum's term; at beta = 0 both agree.
+
+    >>> problem = {"delta_f": 1.0, "alpha": 0.1, "L": 1.0, "sigma": 1.0, "n": 10}
+    >>> round(theory.theorem_3(**problem, K=10, T=1000, s=2), 1)
+    45.3
     """
     _check_problem(delta_f, alpha, L, sigma, n, K, T)
     _within("s", s, n)
@@ -165,10 +208,14 @@ def theorem_4(
 
     .. math:: \sqrt{3+\frac{3n}{\tilde s l}}\left\{\frac{2}{T^{3/4}}
               \frac{f(x_0)-f_*}{\alpha\sqrt K} + \frac{4\sqrt n}{T^{1/4}}
-              \left(\frac43\sigma + L\sqrt n\,\hat\Psi\alpha\right)\right\}
+              \left(\frac{4}{3}\sigma + L\sqrt n\,\hat\Psi\alpha\right)\right\}
 
     eq:convergene-rate-DES-mixtur-Gaussian-sampling-l2-norm. s_tilde = 1 holds for every
     gradient.
+
+    >>> problem = {"delta_f": 1.0, "alpha": 0.1, "L": 1.0, "sigma": 1.0, "n": 10}
+    >>> round(theory.theorem_4(**problem, K=10, T=1000, l=8), 1)
+    57.7
     """
     _check_problem(delta_f, alpha, L, sigma, n, K, T)
     kurtosis = 3.0 + 3.0 * n / (_within("s_tilde", s_tilde, n) * _count("l", l))
@@ -191,6 +238,10 @@ def theorem_5(
 
     As Theorem 4, with sqrt(3 + n / (s_tilde l)) for the first factor:
     eq:convergene-rate-DES-mixtur-Rademacher-sampling-l2-norm.
+
+    >>> problem = {"delta_f": 1.0, "alpha": 0.1, "L": 1.0, "sigma": 1.0, "n": 10}
+    >>> round(theory.theorem_5(**problem, K=10, T=1000, l=8), 1)
+    45.8
     """
     _check_problem(delta_f, alpha, L, sigma, n, K, T)
     kurtosis = 3.0 + n / (_within("s_tilde", s_tilde, n) * _count("l", l))

@@ -9,7 +9,16 @@ from contextlib import contextmanager
 
 
 class ObjectiveError(RuntimeError):
-    """The user's code failed in a worker; with the place and the original traceback."""
+    """The user's code failed in a worker; with the place and the original traceback.
+
+    >>> def broken(x):
+    ...     return 1.0 / 0.0
+    >>> try:
+    ...     desopt.minimize(broken, np.ones(2), engine="serial")
+    ... except desopt.ObjectiveError as error:
+    ...     print(error.error)
+    ZeroDivisionError: float division by zero
+    """
 
     def __init__(self, what: str, error: str, traceback: str) -> None:
         super().__init__(what, error, traceback)
@@ -54,6 +63,14 @@ class Failed(Exception):
 
     ``fun`` raises it, as in ``raise desopt.Failed("the solver diverged")``; the run goes on, and
     the reason is logged. Any other exception ends the run.
+
+    >>> def half(x):
+    ...     if x[0] < 0.0:
+    ...         raise desopt.Failed("outside")
+    ...     return float(x @ x)
+    >>> result = desopt.minimize(half, np.ones(2), rounds=5)
+    >>> result.nan_count > 0, bool(result.x[0] >= 0.0)
+    (True, True)
     """
 
     @property
@@ -62,12 +79,34 @@ class Failed(Exception):
 
 
 class EngineError(RuntimeError):
-    """The engine could not collect the answers of a round; the journal, if any, resumes."""
+    """The engine could not collect the answers of a round; the journal, if any, resumes.
+
+    >>> issubclass(desopt.EngineError, RuntimeError)
+    True
+    """
 
 
 class JournalError(ValueError):
-    """The journal is damaged or belongs to another run; the message names what differs."""
+    """The journal is damaged or belongs to another run; the message names what differs.
+
+    >>> with open("not-a.journal", "w") as file:
+    ...     count = file.write("hello")
+    >>> try:
+    ...     desopt.replay("not-a.journal")
+    ... except desopt.JournalError as error:
+    ...     print(type(error).__name__)
+    JournalError
+    """
 
 
 class TheoryWarning(UserWarning):
-    """A setting that works but that the paper's theorems do not cover."""
+    """A setting that works but that the paper's theorems do not cover.
+
+    >>> import warnings
+    >>> fun = lambda x: float(x @ x)
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     result = desopt.minimize(fun, np.ones(2), method="des", momentum=0.7, rounds=2)
+    >>> caught[0].category is desopt.TheoryWarning
+    True
+    """

@@ -1,4 +1,11 @@
-"""Data sets by name or file, their splits, and the shards of the workers."""
+"""Data sets by name or file, their splits, and the shards of the workers.
+
+>>> from desopt import data
+>>> data.CATALOGUE["ijcnn1"].rows
+49990
+>>> isinstance(data.NoData(), data.Shard), isinstance(data.NoData(), data.OpenShard)
+(True, True)
+"""
 
 from desopt.data.catalogue import CATALOGUE, CatalogueEntry, DataSet, available, find, load, names
 from desopt.data.checks import all_finite

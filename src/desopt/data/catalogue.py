@@ -33,6 +33,10 @@ class DataSet:
 
     ``sites``: the number of the site that each row comes from, where the set has sites.
     ``columns``: the names of the columns, where the file has them.
+
+    >>> whole = data.load("susy-like", rows=100)
+    >>> whole.name, whole.X.shape, whole.generated
+    ('susy-like', (100, 18), True)
     """
 
     name: str
@@ -68,6 +72,10 @@ class CatalogueEntry:
 
     ``page`` is its folder on the LIBSVM page; empty for sets that are not there. ``sites`` are the
     files of a set from several sites (``data.sites``), in the folder ``file``.
+
+    >>> entry = data.CATALOGUE["covtype"]
+    >>> entry.rows, entry.n, entry.in_paper
+    (581012, 54, True)
     """
 
     file: str
@@ -149,6 +157,10 @@ def load(
     ``rows`` selects the first rows of a twin (any number), or a random subset of another set,
     drawn by ``seed``. ``positive`` is the label that becomes +1, or a function that selects labels.
     By default a named set has its own rule, and the larger of two labels is +1.
+
+    >>> whole = data.load("susy-like", rows=100)
+    >>> whole.X.shape, sorted(set(whole.y.tolist()))
+    ((100, 18), [-1.0, 1.0])
     """
     name = name_or_path if isinstance(name_or_path, str) else os.path.join(os.curdir, name_or_path)
     if name in TWINS:
@@ -178,6 +190,12 @@ def find(name: str, data_dir: str | Path | None = None) -> Path:
     """The file of a named set, or a file by its path or by its name in a data folder.
 
     For a set from several sites: the folder of their files.
+
+    >>> try:
+    ...     data.find("no-such-set")
+    ... except FileNotFoundError as error:
+    ...     print(type(error).__name__)
+    FileNotFoundError
     """
     path = lookup(name, data_dir)
     if path is not None:
@@ -298,10 +316,18 @@ def _twin(name: str, rows: int | None, seed: int) -> DataSet:
 
 
 def names() -> list[str]:
-    """The names that ``load`` takes: the paper's data sets first, generated twins last."""
+    """The names that ``load`` takes: the paper's data sets first, generated twins last.
+
+    >>> data.names()[0], data.names()[-1]
+    ('ijcnn1', 'rcv1-like')
+    """
     return [*CATALOGUE, *TWINS]
 
 
 def available(data_dir: str | Path | None = None) -> list[str]:
-    """The names of the data sets that can be loaded now."""
+    """The names of the data sets that can be loaded now.
+
+    >>> "susy-like" in data.available()
+    True
+    """
     return [name for name in names() if name in TWINS or lookup(name, data_dir) is not None]

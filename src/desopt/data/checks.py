@@ -58,7 +58,11 @@ def as_row_numbers(numbers: Any, rows: int, where: str) -> IndexArray:
 
 
 def all_finite(array: Any) -> bool:
-    """Whether no entry is NaN or infinite."""
+    """Whether no entry is NaN or infinite.
+
+    >>> data.all_finite(np.array([1.0, np.inf]))
+    False
+    """
     values = plain_arrays(array)[0]
     return _sum_is_finite(values) or _everywhere(np.isfinite, values)
 

@@ -45,6 +45,10 @@ def expected_passes(
 
     ``batch``: the total size of the minibatches of a round; ``eval_every``: as in ``minimize``,
     where None evaluates too rarely to count.
+
+    >>> from desopt.methods import DES
+    >>> data.expected_passes(DES(), np.zeros(5), rows=1000, batch=500, rounds=10, eval_every=None)
+    5.0
     """
     cost = getattr(algorithm, "cost", None)
     if not rows or cost is None:

@@ -33,6 +33,11 @@ class Batch(NamedTuple):
 
     ``size`` samples are drawn by ``stream``, with replacement; ``Batches.ALL`` is all rows, where
     there are rows. Nothing is drawn before it is needed: a compiled search draws rows itself.
+
+    >>> (shard,) = data.as_shards(np.arange(10.0), workers=1, seed=0)
+    >>> batch = data.Batch(shard, 3, streams.Stream(0, 0, 0, 0, streams.Purpose.BATCH))
+    >>> batch.rows, batch.arguments()[0]
+    (3, array([8., 6., 3.]))
     """
 
     shard: OpenShard
@@ -73,6 +78,9 @@ class Arrays(tuple[Any, ...]):
     """Arrays and CSR matrices of one length, at least 1: well-formed and without NaN.
 
     ``done`` holds arrays that were checked before, by the id of what was given.
+
+    >>> len(data.Arrays((np.ones((3, 2)), np.ones(3)), "data"))
+    2
     """
 
     def __new__(
@@ -112,6 +120,10 @@ class Rows:
     """Rows of arrays of equal length: those numbered ``rows``, or all of them (None).
 
     ``where`` names the data in messages; ``columns`` are the names of X's columns, if known.
+
+    >>> rows = data.Rows((np.arange(5.0),), np.array([0, 2]))
+    >>> rows.size
+    2
     """
 
     arrays: tuple[Any, ...]
@@ -165,7 +177,12 @@ class Rows:
 
 @dataclass(frozen=True)
 class Draw:
-    """A distribution without a data set: ``draw(rng, b)`` gives a batch of b samples."""
+    """A distribution without a data set: ``draw(rng, b)`` gives a batch of b samples.
+
+    >>> draw = data.Draw(lambda rng, b: rng.standard_normal(b))
+    >>> draw.size is None
+    True
+    """
 
     draw: Callable[[np.random.Generator, int], Any]
     arrays = ()
@@ -184,7 +201,11 @@ class Draw:
 
 @dataclass(frozen=True)
 class NoData:
-    """No data: the objective is a function of x alone."""
+    """No data: the objective is a function of x alone.
+
+    >>> data.NoData().arrays
+    ()
+    """
 
     arrays = ()
     size = None
@@ -201,7 +222,11 @@ class NoData:
 
 @dataclass(frozen=True)
 class Loader:
-    """Data that only the worker can reach: ``load()`` runs on its side, once per process."""
+    """Data that only the worker can reach: ``load()`` runs on its side, once per process.
+
+    >>> data.Loader(lambda: np.ones(5)).load().size
+    5
+    """
 
     load: Callable[[], Any]
     arrays = ()
@@ -217,7 +242,12 @@ class Loader:
 
 @dataclass(frozen=True)
 class Loaders(Sequence[Loader]):
-    """``load(worker)`` for each of M workers, in no more memory than for one."""
+    """``load(worker)`` for each of M workers, in no more memory than for one.
+
+    >>> loaders = data.Loaders(lambda worker: np.ones(worker + 1), 1_000_000)
+    >>> len(loaders)
+    1000000
+    """
 
     load: Callable[[int], Any]
     workers: int
@@ -238,7 +268,12 @@ class Loaders(Sequence[Loader]):
 
 @dataclass(frozen=True)
 class Partitioned(Sequence[Rows]):
-    """One data set divided among M workers: worker i has rows[bounds[i]:bounds[i + 1]]."""
+    """One data set divided among M workers: worker i has rows[bounds[i]:bounds[i + 1]].
+
+    >>> shards = data.as_shards(np.arange(10.0), workers=2, seed=0)
+    >>> type(shards).__name__, shards[0].size
+    ('Partitioned', 5)
+    """
 
     arrays: tuple[Any, ...]
     rows: IndexArray
@@ -283,19 +318,30 @@ class Partitioned(Sequence[Rows]):
         return shard
 
 
+#: What a worker draws its minibatches from.
 OpenShard: TypeAlias = Rows | Draw | NoData
+#: A worker's data: open, or to be loaded on its side.
 Shard: TypeAlias = OpenShard | Loader
 
 
 def partition(rows: int, workers: int, seed: int) -> list[IndexArray]:
-    """A uniform random partition of the row numbers, in parts whose sizes differ by at most 1."""
+    """A uniform random partition of the row numbers, in parts whose sizes differ by at most 1.
+
+    >>> [part.tolist() for part in data.partition(5, workers=2, seed=0)]
+    [[2, 3, 4], [0, 1]]
+    """
     order = np.argsort(streams.words(Stream(seed, 0, streams.SERVER, 0, Purpose.PARTITION), rows),
                        kind="stable")  # fmt: skip
     return [np.sort(part) for part in np.array_split(order, workers)]
 
 
 def as_shards(data: Any, workers: int, seed: int) -> Sequence[Shard]:
-    """The ``data`` argument as M shards. A list holds one shard per worker."""
+    """The ``data`` argument as M shards. A list holds one shard per worker.
+
+    >>> shards = data.as_shards(np.arange(10.0), workers=2, seed=0)
+    >>> len(shards), data.total_rows(shards)
+    (2, 10)
+    """
     if data is None:
         return [NoData()] * workers
     if isinstance(data, Partitioned):
@@ -322,6 +368,10 @@ def side_by_side(shards: Sequence[Shard], passes: float) -> Sequence[Shard]:
     """The shards, each worker's rows side by side where that saves time (see ``data.gather``).
 
     ``passes``: how many times the run is expected to read all rows.
+
+    >>> shards = data.as_shards(np.arange(10.0), workers=2, seed=0)
+    >>> data.fingerprint(data.side_by_side(shards, 100.0)) == data.fingerprint(shards)
+    True
     """
     if not isinstance(shards, Partitioned) or shards.order is not None or len(shards) == 1:
         return shards
@@ -330,12 +380,21 @@ def side_by_side(shards: Sequence[Shard], passes: float) -> Sequence[Shard]:
 
 
 def distinct(shards: Sequence[Shard]) -> Sequence[Shard]:
-    """The shards to inspect: all of them, but one for a function that loads any worker's data."""
+    """The shards to inspect: all of them, but one for a function that loads any worker's data.
+
+    >>> len(data.distinct(data.Loaders(lambda worker: np.ones(3), 1000)))
+    1
+    """
     return shards[:1] if isinstance(shards, Loaders) else shards
 
 
 def restricted(shards: Sequence[Shard], workers: Container[int]) -> Sequence[Shard]:
-    """The shards of these workers, and ``NoData`` for all others; ``Loaders`` hold no data."""
+    """The shards of these workers, and ``NoData`` for all others; ``Loaders`` hold no data.
+
+    >>> shards = data.as_shards(np.arange(10.0), workers=2, seed=0)
+    >>> [type(shard).__name__ for shard in data.restricted(shards, {1})]
+    ['NoData', 'Rows']
+    """
     if isinstance(shards, Loaders):
         return shards
     nothing = NoData()
@@ -343,13 +402,21 @@ def restricted(shards: Sequence[Shard], workers: Container[int]) -> Sequence[Sha
 
 
 def shares(shards: Sequence[Shard]) -> tuple[int, ...]:
-    """The rows of each worker; empty if the size of a shard is unknown on this side."""
+    """The rows of each worker; empty if the size of a shard is unknown on this side.
+
+    >>> data.shares(data.as_shards(np.arange(7.0), workers=2, seed=0))
+    (4, 3)
+    """
     sizes = [shard.size for shard in distinct(shards)]
     return () if None in sizes else tuple(size for size in sizes if size is not None)
 
 
 def total_rows(shards: Sequence[Shard]) -> int | None:
-    """N, or None if the size of a shard is unknown on this side."""
+    """N, or None if the size of a shard is unknown on this side.
+
+    >>> data.total_rows(data.as_shards(np.arange(7.0), workers=2, seed=0))
+    7
+    """
     return sum(shares(shards)) or None
 
 
@@ -362,6 +429,9 @@ def fingerprint(shards: Sequence[Shard]) -> str:
 
     It does not depend on how the numbers are stored. Loaders and samplers count by their kind
     only.
+
+    >>> data.fingerprint(data.as_shards(np.arange(7.0), workers=2, seed=0))
+    '44304efa7de6e94a359d2657de0db464'
     """
     digest = Digest()
     if isinstance(shards, Partitioned):
@@ -407,7 +477,11 @@ def _required_arguments(function: Callable[..., Any]) -> int:
 
 
 def as_rows(data: Any, where: str, done: dict[int, Any] | None = None) -> Rows:
-    """Check and normalise an array, a sparse matrix, or a tuple of them."""
+    """Check and normalise an array, a sparse matrix, or a tuple of them.
+
+    >>> data.as_rows((np.ones((4, 2)), np.ones(4)), "data").size
+    4
+    """
     single = not isinstance(data, tuple)
     items = (data,) if single else data
     arrays = Arrays(items, where, done)

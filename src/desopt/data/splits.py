@@ -25,7 +25,12 @@ _SPLIT, _LABEL, _DIRICHLET, _QUANTITY, _HELD_OUT = 0, 2, 3, 4, 5
 
 
 def train_test(dataset: DataSet, seed: int = 0, share: float = 0.8) -> tuple[DataSet, DataSet]:
-    """Two disjoint random sets, with ``share`` of the rows in the first."""
+    """Two disjoint random sets, with ``share`` of the rows in the first.
+
+    >>> train, test = data.train_test(data.load("susy-like", rows=100), seed=0)
+    >>> len(train.y), len(test.y)
+    (80, 20)
+    """
     count = round(share * dataset.rows) if 0 < share < 1 else 0
     if not 0 < count < dataset.rows:
         raise ValueError(
@@ -59,6 +64,10 @@ def by_label(
 
     The rows are cut by label into ``workers * labels_per_worker`` pieces of similar sizes, which
     are assigned to the workers at random.
+
+    >>> y = np.array([-1.0, -1.0, -1.0, 1.0, 1.0, 1.0])
+    >>> [y[rows].tolist() for rows in data.by_label(y, workers=2, seed=0)]
+    [[1.0, 1.0, 1.0], [-1.0, -1.0, -1.0]]
     """
     labels, sizes = np.unique(y, return_counts=True)
     pieces = workers * labels_per_worker
@@ -87,6 +96,10 @@ def dirichlet(
     """Workers' shares of each label's rows are Dirichlet(concentration): skewed if it is small.
 
     A worker without rows gets one from the worker with the most.
+
+    >>> y = np.array([-1.0, -1.0, -1.0, 1.0, 1.0, 1.0])
+    >>> sum(len(rows) for rows in data.dirichlet(y, 2, concentration=0.3, seed=0))
+    6
     """
     _check(y.size, workers, "workers")
     generator = _generator(seed, _DIRICHLET)
@@ -109,7 +122,11 @@ def dirichlet(
 
 
 def by_quantity(rows: int, workers: int, seed: int, concentration: float = 1.0) -> list[IndexArray]:
-    """Sizes are 1 plus Dirichlet(concentration) shares of the rest: skewed if it is small."""
+    """Sizes are 1 plus Dirichlet(concentration) shares of the rest: skewed if it is small.
+
+    >>> sum(len(rows) for rows in data.by_quantity(20, workers=3, seed=0))
+    20
+    """
     _check(rows, workers, "workers")
     generator = _generator(seed, _QUANTITY)
     cuts = _cuts(generator, workers, concentration, rows - workers) + np.arange(1, workers)
@@ -130,7 +147,12 @@ PARTITIONS = {
 def split(
     name: str, y: FloatArray, workers: int, seed: int, sites: IndexArray | None = None
 ) -> list[IndexArray]:
-    """The rows of every worker, by the name of a split (``PARTITIONS``)."""
+    """The rows of every worker, by the name of a split (``PARTITIONS``).
+
+    >>> y = np.array([-1.0, -1.0, -1.0, 1.0, 1.0, 1.0])
+    >>> sum(len(rows) for rows in data.split("sorted", y, workers=3, seed=0))
+    6
+    """
     kind, concentration = _parsed("partition", name)
     if kind == "iid":
         _check(y.size, workers, "workers")

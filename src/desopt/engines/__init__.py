@@ -1,4 +1,8 @@
-"""Engines take a task to the workers and bring the answers back, nothing else."""
+"""Engines take a task to the workers and bring the answers back, nothing else.
+
+>>> list(desopt.ENGINES) == list(desopt.engines.ENGINES)
+True
+"""
 
 from __future__ import annotations
 

@@ -36,7 +36,16 @@ OPEN_SHARDS = 1024
 
 @dataclass
 class Job:
-    """A run from the workers' side; a task adds what changes from round to round."""
+    """A run from the workers' side; a task adds what changes from round to round.
+
+    >>> from desopt.methods import DES
+    >>> from desopt.objectives import as_objective
+    >>> shards = desopt.data.as_shards(np.ones((40, 2)), workers=4, seed=0)
+    >>> fun = as_objective(lambda x, batch: float(x @ x), 0.0, None)
+    >>> job = desopt.engines.Job(DES(), fun, shards, batch_size=5, seed=0, n=2, participation=0.5)
+    >>> job.workers, list(job.asked(round=0))
+    (4, [1, 2])
+    """
 
     algorithm: Algorithm
     objective: Objective
@@ -189,6 +198,10 @@ class Engine(Protocol):
     work can be repeated anywhere. Errors of the user's function (``ObjectiveError``) are passed
     on; an engine's own are ``EngineError``. If workers need no messages, inherit from
     ``engines.serial.InMemory``; if they keep the state themselves, use ``protocol.server.Server``.
+
+    >>> engine = desopt.ENGINES["threads"]()
+    >>> engine.name
+    'threads'
     """
 
     @property

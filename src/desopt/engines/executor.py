@@ -111,6 +111,13 @@ class Executor(InMemory):
     A pool that is given is never shut down. One that a function has made is shut down at the end,
     and replaced if it breaks. ``jobs``: calls at the same time (default: the size of the pool).
     ``attempts``: how often a call is tried before the run stops.
+
+    >>> from concurrent.futures import ThreadPoolExecutor
+    >>> with ThreadPoolExecutor(2) as pool:
+    ...     engine = desopt.engines.Executor(pool)
+    ...     result = desopt.minimize(lambda x: float(x @ x), np.ones(2), engine=engine)
+    >>> result.engine
+    'executor'
     """
 
     name = "executor"

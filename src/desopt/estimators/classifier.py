@@ -80,6 +80,14 @@ class DESClassifier(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
     n_iter_ : int
         Rounds so far.
     n_features_in_, feature_names_in_
+
+    Examples
+    --------
+    >>> from desopt.sklearn import DESClassifier
+    >>> X = np.random.default_rng(0).standard_normal((200, 3))
+    >>> y = X[:, 0] > 0.5
+    >>> DESClassifier(objective="f1", rounds=5).fit(X, y).score(X, y) > 0.8
+    True
     """
 
     classes_: Any

@@ -54,6 +54,14 @@ class DESRegressor(RegressorMixin, LinearEstimator):  # type: ignore[misc]
     n_iter_ : int
         Rounds so far.
     n_features_in_, feature_names_in_
+
+    Examples
+    --------
+    >>> from desopt.sklearn import DESRegressor
+    >>> X = np.random.default_rng(0).standard_normal((200, 3))
+    >>> model = DESRegressor(rounds=20).fit(X, X @ [1.0, 2.0, 3.0])
+    >>> model.score(X, X @ [1.0, 2.0, 3.0]) > 0.9
+    True
     """
 
     def __init__(

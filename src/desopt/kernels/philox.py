@@ -10,11 +10,16 @@ import numpy as np
 from desopt.kernels.bits import as_bits, as_float
 from desopt.kernels.jit import exact, exact_inline, exact_with_gil
 
+#: The most iterations of a round, for which the counter has room.
 MAX_ITERATIONS = 2**28
 
 
 class Purpose(IntEnum):
-    """What a stream is for; the top four bits of the counter."""
+    """What a stream is for; the top four bits of the counter.
+
+    >>> streams.Purpose.NORMAL.value
+    2
+    """
 
     BATCH = 0
     COORDINATE = 1

@@ -36,7 +36,11 @@ _BLOCK = 2**16
 
 
 class Key(NamedTuple):
-    """Whose round it is: together with the iteration this names every draw."""
+    """Whose round it is: together with the iteration this names every draw.
+
+    >>> desopt.samplers.Key(seed=1, round=2, worker=3)
+    Key(seed=1, round=2, worker=3)
+    """
 
     seed: int
     round: int

@@ -10,6 +10,9 @@ MixtureRademacher     sqrt(n/l) sum_j e_{r_j} z_j,  z_j = +-1                O(l
 
 with r_j uniform on the n coordinates, with replacement (Definitions 1 and 2 of the paper).
 All have mean 0 and covariance I.
+
+>>> list(desopt.samplers.SAMPLERS)
+['Gaussian', 'MixtureGaussian', 'MixtureRademacher']
 """
 
 from __future__ import annotations
@@ -38,7 +41,11 @@ from desopt.methods.proposals import (
 
 
 class Sampler(ABC):
-    """A distribution of mutation vectors. Only ``vector`` must be written."""
+    """A distribution of mutation vectors. Only ``vector`` must be written.
+
+    >>> issubclass(desopt.samplers.Gaussian, desopt.samplers.Sampler)
+    True
+    """
 
     #: Whether a step changes every coordinate. The final point is then worth handing over
     #: in memory; replaying l coordinates per step is cheaper than keeping n numbers.
@@ -72,7 +79,13 @@ class Sampler(ABC):
 
 @dataclass(frozen=True)
 class Gaussian(Sampler):
-    """u ~ N(0, I)."""
+    """u ~ N(0, I).
+
+    >>> key = desopt.samplers.Key(seed=0, round=0, worker=0)
+    >>> index, u = desopt.samplers.Gaussian().vector(key, 0, 3)
+    >>> index is None, u.round(3)
+    (True, array([ 0.011, -0.21 ,  0.353]))
+    """
 
     def vector(self, key: Key, k: int, n: int) -> Step:
         return None, streams.normals(Stream(*key, k, Purpose.NORMAL), n)
@@ -83,7 +96,13 @@ class Gaussian(Sampler):
 
 @dataclass(frozen=True)
 class MixtureGaussian(Sampler):
-    """Definition 1: l coordinates, z_j ~ N(0, 1)."""
+    """Definition 1: l coordinates, z_j ~ N(0, 1).
+
+    >>> key = desopt.samplers.Key(seed=0, round=0, worker=0)
+    >>> index, u = desopt.samplers.MixtureGaussian(l=2).vector(key, 0, 100)
+    >>> index, u.round(3)
+    (array([80, 74]), array([ 0.075, -1.484]))
+    """
 
     l: int = 8
     dense = False
@@ -105,7 +124,13 @@ class MixtureGaussian(Sampler):
 
 @dataclass(frozen=True)
 class MixtureRademacher(Sampler):
-    """Definition 2: l coordinates, z_j = -1 or 1 with probability 1/2."""
+    """Definition 2: l coordinates, z_j = -1 or 1 with probability 1/2.
+
+    >>> key = desopt.samplers.Key(seed=0, round=0, worker=0)
+    >>> index, u = desopt.samplers.MixtureRademacher(l=2).vector(key, 0, 100)
+    >>> index, u.round(3)
+    (array([80, 74]), array([7.071, 7.071]))
+    """
 
     l: int = 8
     dense = False
@@ -143,6 +168,11 @@ class CustomSampler(Sampler):
 
     The theory assumes mean 0 and covariance I. The only source of randomness must be ``rng``, a
     NumPy generator keyed by (seed, round, worker, iteration).
+
+    >>> key = desopt.samplers.Key(seed=0, round=0, worker=0)
+    >>> sampler = desopt.samplers.CustomSampler(lambda rng, n: rng.laplace(size=n))
+    >>> sampler.vector(key, 0, 4)[1].shape
+    (4,)
     """
 
     draw: Callable[[np.random.Generator, int], Any]
@@ -169,7 +199,12 @@ SAMPLERS: dict[str, Callable[..., Sampler]] = {
 
 
 def restore_sampler(settings: dict[str, Any]) -> Sampler:
-    """The sampler that these ``settings()`` describe."""
+    """The sampler that these ``settings()`` describe.
+
+    >>> settings = desopt.samplers.MixtureRademacher(l=4).settings()
+    >>> desopt.samplers.restore_sampler(settings)
+    MixtureRademacher(l=4)
+    """
     values = dict(settings)
     name = values.pop("name")
     if name not in SAMPLERS:
@@ -182,7 +217,11 @@ def restore_sampler(settings: dict[str, Any]) -> Sampler:
 
 
 def as_sampler(sampler: Any) -> Sampler | None:
-    """The ``sampler`` argument: a Sampler, the name of one, the user's draw(rng, n), or None."""
+    """The ``sampler`` argument: a Sampler, the name of one, the user's draw(rng, n), or None.
+
+    >>> desopt.samplers.as_sampler("Gaussian")
+    Gaussian()
+    """
     if sampler is None or isinstance(sampler, Sampler):
         return sampler
     if isinstance(sampler, str):

@@ -67,6 +67,10 @@ class Command:
     An exit code other than 0, a signal, no end within ``timeout`` seconds, and an output without a
     finite value raise ``desopt.Failed`` with the reason: for ``minimize`` a rejected step. A
     program that cannot be started is an error.
+
+    >>> fun = desopt.Command(["echo", "loss = {x[0]:.2f}"], value="loss = (.+)")
+    >>> fun(np.array([2.5]))
+    2.5
     """
 
     def __init__(

@@ -33,6 +33,10 @@ class Model:
     """A linear model: ``weights`` of the prepared columns, and an intercept (0 without one).
 
     ``provenance`` says what it was trained by.
+
+    >>> model = desopt.Model("lr", (1.0, -1.0))
+    >>> model.predict(np.array([[2.0, 1.0], [0.0, 1.0]]))
+    array([ 1., -1.])
     """
 
     loss: str
@@ -123,7 +127,12 @@ _CONFIG = ("method", "objective", "workers", "participation", "batch_size")
 
 
 def load_model(path: str | os.PathLike[str]) -> Model:
-    """A model that was saved by ``desopt run`` or by a federation."""
+    """A model that was saved by ``desopt run`` or by a federation.
+
+    >>> desopt.Model("lr", (1.0, -1.0)).save("model.json")
+    >>> desopt.load_model("model.json").weights
+    (1.0, -1.0)
+    """
     text = Path(path).read_text(encoding="utf-8")
     try:
         return _read(json.loads(text, parse_constant=_refuse))

@@ -39,6 +39,12 @@ class SensorSelection:
     independent, variance 1). ``prior``: the precision with which each parameter is known before.
 
     A ``batch_size`` of at least a worker's scenarios means all of them, each once.
+
+    >>> A = np.random.default_rng(0).standard_normal((1, 6, 2))  # scenarios, sensors, parameters
+    >>> three = desopt.SensorSelection(3, "A")
+    >>> result = desopt.minimize(three, np.arange(6.0), A, method="es", rounds=2)
+    >>> len(three.selection(result.best_x))
+    3
     """
 
     count: int

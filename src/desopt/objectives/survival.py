@@ -68,6 +68,13 @@ class Cox:
 
     A minibatch is compared within itself. A ``batch_size`` of at least a worker's rows means all of
     them, each once.
+
+    >>> X = np.random.default_rng(0).standard_normal((60, 3))
+    >>> time, event = np.exp(-X[:, 0]), np.ones(60)
+    >>> cox, rows = desopt.Cox(ridge=0.1), (X, time, event)
+    >>> result = desopt.minimize(cox, None, rows, workers=1, rounds=5, step_size=0.3)
+    >>> bool(result.x[0] > 0.5)
+    True
     """
 
     ridge: float = 0.0

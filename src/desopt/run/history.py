@@ -28,13 +28,27 @@ COLUMNS = (
 
 
 class Row(dict[str, Any]):
-    """One round as a dict. The rows that callbacks get have ``x``, the point after the round."""
+    """One round as a dict. The rows that callbacks get have ``x``, the point after the round.
+
+    >>> rows = []
+    >>> fun = lambda x: float(x @ x)
+    >>> result = desopt.minimize(fun, np.ones(2), rounds=3, callbacks=[rows.append])
+    >>> rows[0]["round"], rows[0].x.shape
+    (1, (2,))
+    """
 
     x: FloatArray
 
 
 class History(Sequence[Row]):
-    """All rows. ``history[3]`` is a row, ``history["loss"]`` a column as an array."""
+    """All rows. ``history[3]`` is a row, ``history["loss"]`` a column as an array.
+
+    >>> history = desopt.minimize(lambda x: float(x @ x), np.ones(2), rounds=3).history
+    >>> history["round"]
+    array([1., 2., 3.])
+    >>> history[0]["answers"]
+    1
+    """
 
     def __init__(self, rows: Iterable[Row] = ()) -> None:
         self._rows = list(rows)
@@ -111,7 +125,14 @@ class End(NamedTuple):
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C during a run. ``result`` holds what was reached; the journal, if any, resumes."""
+    """Ctrl-C during a run. ``result`` holds what was reached; the journal, if any, resumes.
+
+    >>> try:
+    ...     raise desopt.Interrupted(desopt.minimize(lambda x: float(x @ x), np.ones(2), rounds=3))
+    ... except KeyboardInterrupt as stop:
+    ...     print(stop.result.nit)
+    3
+    """
 
     def __init__(self, result: Result) -> None:
         super().__init__(result.message)

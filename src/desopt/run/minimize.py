@@ -129,6 +129,17 @@ def minimize(
         Budgets, never exceeded in function values; a value of f, or rounds without improvement.
 
     ``engine``, ``jobs`` and ``journal`` have no influence on the result.
+
+    >>> result = desopt.minimize(lambda x: float(x @ x), np.ones(5), max_evaluations=500)
+    >>> result.fun < 1e-3
+    True
+    >>> result.nfev <= 500
+    True
+    >>> rows = np.random.default_rng(0).standard_normal((500, 4))
+    >>> labels = np.sign(rows @ np.ones(4))
+    >>> result = desopt.minimize("lr", None, (rows, labels), rounds=5, engine="serial")
+    >>> print(f"{result.initial_fun:.3f} -> {result.fun:.3f}, {result.method}")
+    0.693 -> 0.043, des-mr
     """
     settings = options.checked("minimize", locals())
     job, start = job_of(fun, x0, data, settings)

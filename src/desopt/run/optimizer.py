@@ -43,6 +43,10 @@ class OpenTrial:
 
     ``batch`` has the arguments of ``fun`` after x, where there are data. ``iteration`` is the
     number of the value in the worker's round; 0 is x itself, for methods that evaluate it.
+
+    >>> (trial,) = desopt.Optimizer(np.ones(3)).ask()
+    >>> trial.x.shape, trial.worker, trial.iteration
+    ((3,), 0, 0)
     """
 
     id: str
@@ -56,13 +60,13 @@ class OpenTrial:
 class Optimizer:
     """A run by ask and tell, with the settings of ``minimize`` but for those of engines.
 
-    ::
-
-        opt = desopt.Optimizer(x0, method="es-csa", journal="run.journal", max_evaluations=200)
-        while trials := opt.ask(4):
-            for trial in trials:
-                opt.tell(trial, measure(trial.x))
-        print(opt.result().x)
+    >>> measure = lambda x: float(x @ x)
+    >>> opt = desopt.Optimizer(np.ones(3), method="es-csa", max_evaluations=200)
+    >>> while trials := opt.ask(4):
+    ...     for trial in trials:
+    ...         used = opt.tell(trial, measure(trial.x))
+    >>> opt.result().best_fun < 0.1
+    True
 
     With ``journal``, everything told survives ``kill -9``, and the same call goes on from there.
     """
@@ -251,6 +255,13 @@ def tell(
     """Tell a value from another process: it is written for the ``Optimizer`` of this journal.
 
     The optimizer takes it over with its next ``ask``, ``tell``, ``open`` or ``refresh``.
+
+    >>> opt = desopt.Optimizer(np.ones(3), journal="lab.journal", max_evaluations=20)
+    >>> (trial,) = opt.ask()
+    >>> told = desopt.tell("lab.journal", trial.id, 3.0)  # in another process
+    >>> opt.open()
+    []
+    >>> opt.close()
     """
     path = arguments.as_path(journal)
     assert path is not None

@@ -43,6 +43,13 @@ def replay(
     ``trial``: the point of a single value instead, by its id in ``result.evaluations``. A run with
     a method or a sampler of your own needs it again here. ``method`` is the algorithm object, or
     its class: that is called with the settings in the journal.
+
+    >>> fun = lambda x: float(x @ x)
+    >>> result = desopt.minimize(fun, np.ones(5), rounds=5, journal="a.journal")
+    >>> bool(np.array_equal(desopt.replay("a.journal"), result.x))
+    True
+    >>> desopt.replay("a.journal", round=0)
+    array([1., 1., 1., 1., 1.])
     """
     path, contents = Path(journal), journals.read(journal)
     if trial is None:

@@ -36,6 +36,14 @@ class Result(OptimizeResult):  # type: ignore[misc]  # SciPy has no types
 
     Fields are attributes and keys: ``result.x`` is ``result["x"]``. Names of dict's methods are
     no fields.
+
+    >>> result = desopt.minimize(lambda x: float(x @ x), np.ones(2), rounds=3)
+    >>> result.nit == result["nit"] == len(result.history) == 3
+    True
+    >>> result.best_fun <= result.initial_fun
+    True
+    >>> result.digest == desopt.minimize(lambda x: float(x @ x), np.ones(2), rounds=3).digest
+    True
     """
 
     x: FloatArray

@@ -31,6 +31,12 @@ def scipy_method(method: Any = None, **settings: Any) -> ScipyMethod:
     SciPy's ``options`` may have all settings too, and they take precedence; ``maxiter`` is
     ``rounds``, ``maxfev`` is ``max_evaluations`` and ``disp`` is ``progress``. ``jac``, ``hess``,
     ``hessp`` and ``tol`` are not used, with a warning. ``fun`` gets an x of its own each time.
+
+    >>> from scipy import optimize
+    >>> method = desopt.scipy_method("es-csa", rounds=40)
+    >>> found = optimize.minimize(lambda x: float(x @ x), np.ones(2), method=method)
+    >>> found.fun < 0.1
+    True
     """
     chosen = {} if method is None else {"method": method}
     return ScipyMethod(chosen | _settings(settings))

@@ -47,6 +47,8 @@ def check_engine(make: Callable[[], Engine]) -> None:
 
     ``make()`` gives a new engine. It must bring the answers of a serial run, in the order of
     workers, for full and for partial participation, with a limit, and when it is started again.
+
+    >>> desopt.testing.check_engine(desopt.ENGINES["serial"])
     """
     engine = make()
     claim = Claims(f"engine {getattr(engine, 'name', type(engine).__name__)!r}")

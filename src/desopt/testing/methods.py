@@ -41,6 +41,9 @@ def check_method(algorithm: Algorithm) -> None:
     The method runs a few rounds of a small regression with 4 workers (1 if it has the attribute
     ``single_worker``), on finite and on failing values, and merges honest, missing and hostile
     answers. Choose few iterations: 10 are enough.
+
+    >>> from desopt.methods import DES
+    >>> desopt.testing.check_method(DES(iterations=5, step_size=0.3))
     """
     claim = Claims(f"method {getattr(algorithm, 'name', type(algorithm).__name__)!r}")
     _check_declarations(claim, algorithm)

@@ -35,6 +35,10 @@ def check_objective(objective: Objective, data: Any, x: ArrayLike) -> None:
 
     ``data`` is as for ``minimize`` (None: no data), ``x`` a point at which values are finite. An
     objective whose values are no means over rows, such as a ratio, says ``additive = False``.
+
+    >>> X = np.random.default_rng(0).standard_normal((60, 3))
+    >>> time, event = np.exp(-X[:, 0]), np.ones(60)
+    >>> desopt.testing.check_objective(desopt.Cox(), (X, time, event), np.zeros(3))
     """
     claim = Claims(f"objective {type(objective).__name__}")
     claim.has(objective, "compiled", "settings", "prepare", "dimension", "bind")

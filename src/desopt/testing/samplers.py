@@ -23,6 +23,8 @@ def check_sampler(sampler: Sampler) -> None:
 
     Vectors are a function of seed, round, worker and iteration, inside n coordinates, with mean 0
     and covariance I. Proposals, replays and changes agree with the vectors.
+
+    >>> desopt.testing.check_sampler(desopt.samplers.Gaussian())
     """
     claim = Claims(f"sampler {type(sampler).__name__}")
     claim.has(sampler, "vector", "proposals", "replay", "changes", "settings", "dense")

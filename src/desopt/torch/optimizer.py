@@ -41,6 +41,17 @@ class DES:
     comparison. Settings are those of ``desopt.minimize`` for the method; with ``journal``, the same
     call on the same base goes on where the last one ended. Parameters that do not require a
     gradient are left out.
+
+    >>> import torch
+    >>> import desopt.torch
+    >>> X = torch.randn(64, 3, generator=torch.Generator().manual_seed(0))
+    >>> y = (X[:, 0] > 0).long()
+    >>> loss = torch.nn.CrossEntropyLoss()
+    >>> model = torch.nn.Linear(3, 2)
+    >>> optimizer = desopt.torch.DES(model.named_parameters(), step_size=0.3, iterations=20)
+    >>> first = optimizer.step(lambda: loss(model(X), y))
+    >>> optimizer.step(lambda: loss(model(X), y)) < first
+    True
     """
 
     def __init__(

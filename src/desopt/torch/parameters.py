@@ -44,7 +44,12 @@ CHUNK = 2**16
 
 @dataclass(frozen=True)
 class Coordinates:
-    """d of the chosen numbers, drawn by a seed without replacement: the others stay."""
+    """d of the chosen numbers, drawn by a seed without replacement: the others stay.
+
+    >>> import desopt.torch
+    >>> desopt.torch.Coordinates(100, seed=7)
+    Coordinates(d=100, seed=7)
+    """
 
     d: int
     seed: int = 0
@@ -57,6 +62,10 @@ class Subspace:
     Number i changes by s_i sqrt(d / N) x[h_i] with s_i = -1 or 1 and h_i uniform on 0..d-1. The d
     directions are orthogonal, and their lengths are 1 on average: a change of the parameters is as
     long as that of x.
+
+    >>> import desopt.torch
+    >>> desopt.torch.Subspace(20, seed=7)
+    Subspace(d=20, seed=7)
     """
 
     d: int

@@ -24,6 +24,15 @@ def save(
 
     The file is a journal of these rounds without the snapshots of later states, and can be replayed
     and continued like any other. It has no weights: the base is needed again.
+
+    >>> import torch
+    >>> import desopt.torch
+    >>> X = torch.randn(64, 3, generator=torch.Generator().manual_seed(0))
+    >>> y = (X[:, 0] > 0).long()
+    >>> loss = torch.nn.CrossEntropyLoss()
+    >>> model = torch.nn.Linear(3, 2)
+    >>> result = desopt.torch.train(model, loss, (X, y), rounds=3, journal="save.journal")
+    >>> desopt.torch.save("tuned.des", "save.journal")
     """
     contents = journals.read(journal)
     _identity(Path(journal), contents.header)
@@ -45,6 +54,19 @@ def load(model: Any, path: str | os.PathLike[str], round: int | None = None, **o
 
     ``round``: how many of its rounds (None: all). A method or sampler of your own is given again,
     as in ``desopt.replay``. Another base is refused: its result would be another model.
+
+    >>> import copy
+    >>> import torch
+    >>> import desopt.torch
+    >>> X = torch.randn(64, 3, generator=torch.Generator().manual_seed(0))
+    >>> y = (X[:, 0] > 0).long()
+    >>> loss = torch.nn.CrossEntropyLoss()
+    >>> model = torch.nn.Linear(3, 2)
+    >>> base = copy.deepcopy(model)
+    >>> result = desopt.torch.train(model, loss, (X, y), rounds=3, journal="load.journal")
+    >>> again = desopt.torch.load(base, "load.journal")
+    >>> torch.equal(model.weight, again.weight)
+    True
     """
     source, contents = Path(path), journals.read(path)
     settings = _identity(source, contents.header)

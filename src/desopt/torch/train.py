@@ -55,6 +55,16 @@ def train(
     The module is evaluated in ``eval`` mode; its buffers and all other parameters stay as they are.
     ``result.x`` is the change of what is searched. After an error the module is as it was, after
     Ctrl-C as after the last whole round.
+
+    >>> import torch
+    >>> import desopt.torch
+    >>> X = torch.randn(64, 3, generator=torch.Generator().manual_seed(0))
+    >>> y = (X[:, 0] > 0).long()
+    >>> loss = torch.nn.CrossEntropyLoss()
+    >>> model = torch.nn.Linear(3, 2)
+    >>> result = desopt.torch.train(model, loss, (X, y), rounds=5, iterations=20, workers=2)
+    >>> result.fun < result.initial_fun
+    True
     """
     examples, rows, size = as_examples(data)
     named = chosen(model, parameters)

@@ -71,6 +71,12 @@ def client_app(
 
     A node's configuration may have a name for it, ``site``, a file that gets the final model,
     ``model``, and a file or URL where the state is published, ``snapshot``.
+
+    >>> from desopt.federate import client_app
+    >>> def load_shard(node_config):
+    ...     return np.ones((4, 2)), np.array([-1.0, 1.0, -1.0, 1.0])
+    >>> type(client_app("lr", load_shard)).__name__
+    'ClientApp'
     """
     parts = _Parts(
         as_objective(objective, regularization, setup), load_shard, as_sampler(sampler), limits,

@@ -101,6 +101,10 @@ class Federation:
         Called with a line for the operator where a round waits for more than a minute.
     sites
         The names of workers' sites, as far as they are known from an earlier start.
+
+    >>> from desopt.federate import Federation
+    >>> Federation(grid=None, deadline=60.0).name  # in a ServerApp, the grid that Flower gives it
+    'flower'
     """
 
     name = "flower"

@@ -40,6 +40,9 @@ class Ray:
     ``attempts``: how often a part or a value is tried before the run stops, or the value counts
     as failed. ``evaluation_timeout``: seconds for a single value, which fails after that.
     ``options`` are for ``ray.init``. Single values may use more actors than there are workers.
+
+    >>> desopt.engines.Ray("head:6379", jobs=32).name
+    'ray'
     """
 
     name = "ray"
