@@ -50,7 +50,7 @@ from helpers.loopback import (
 
 from desopt.data import as_shards
 from desopt.engines import Job
-from desopt.engines.flower import asking, engine
+from desopt.engines.flower import asking, engine, exchange
 from desopt.federate import client_app, server_app
 from desopt.methods import restore
 from desopt.objectives import LinearModel
@@ -63,7 +63,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     own = {"monotonic": clock.monotonic, "sleep": clock.sleep}
     monkeypatch.setattr(Loopback, "clock", clock)
-    for module in (asking, engine):
+    for module in (asking, engine, exchange):
         monkeypatch.setattr(module, "time", SimpleNamespace(**vars(time) | own))
     return clock
 

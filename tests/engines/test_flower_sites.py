@@ -22,7 +22,7 @@ from flwr.supercore.task_identity import TaskIdentity
 from helpers.loopback import SETTINGS, WORKERS, Clock, Loopback, N, federated, kinds, run, shard
 
 from desopt.data.splits import held_out
-from desopt.engines.flower import asking, engine
+from desopt.engines.flower import asking, engine, exchange
 from desopt.federate import client_app, server_app
 from desopt.objectives.inputs import Inputs, Moments, PreparedModel
 from desopt.objectives.metrics import auc
@@ -45,7 +45,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     own = {"monotonic": clock.monotonic, "sleep": clock.sleep}
     monkeypatch.setattr(Loopback, "clock", clock)
-    for module in (asking, engine):
+    for module in (asking, engine, exchange):
         monkeypatch.setattr(module, "time", SimpleNamespace(**vars(time) | own))
     return clock
 
@@ -126,6 +126,19 @@ def test_a_long_wait_is_announced_every_minute(
     lines = [line for line in capsys.readouterr().out.splitlines() if "waiting" in line]
     assert [line.partition(";")[0] for line in lines] == [
         f"round 2: {seconds} s, waiting for hospital-c" for seconds in (61, 122, 183)
+    ]
+
+
+def test_a_wait_for_the_last_loss_names_the_round_that_is_done(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """There is no round after the last one, and all have answered that."""
+    grid = named(Loopback())
+    grid.mishap = lambda node, round: "lost" if node == 12 and round == 2 else ""
+    federated(grid, rounds=2, deadline=100.0, progress=None, poll=1.0)
+    lines = [line for line in capsys.readouterr().out.splitlines() if "waiting" in line]
+    assert [line.partition(";")[0] for line in lines] == [
+        "loss after round 2: 61 s, waiting for hospital-c"
     ]
 
 
