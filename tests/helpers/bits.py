@@ -13,6 +13,7 @@ import json
 import math
 import tempfile
 from collections.abc import Callable, Collection, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,9 @@ from scipy import sparse
 import desopt
 from desopt.contract import streams
 from desopt.contract.streams import Purpose, Stream
+from desopt.data import as_shards
+from desopt.objectives.control import CartPole
+from desopt.objectives.scores import SCORE_LOSSES, ScoreModel
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "runs.json"
 ROWS = 211
@@ -147,6 +151,55 @@ def cases() -> Iterator[tuple[str, dict[str, Any]]]:
         scaled = _scales() | {"fun": rational, "layout": "dense", "method": method}
         yield f"{method} dense callable scales", scaled
 
+    for name, (objective, _) in OBJECTIVES.items():  # steps by their searches, losses by values
+        yield f"des-mr {name}", {"fun": objective, "layout": name, "method": "des-mr"}
+
+
+def _patients() -> tuple[Any, ...]:
+    """Covariates, times with ties, and events."""
+    times = 1.0 + _numbers(ROWS, 90, 40) / 4.0
+    return _matrix(13, 64, 30), times, (_numbers(ROWS, 3, 41) > 0).astype(float)
+
+
+def _weighted(real: bool) -> tuple[Any, ...]:
+    """Rows with labels, or real numbers, and weights."""
+    X = _matrix(37, 64, 50)
+    y = _numbers(ROWS, 65, 53) / 16.0 - 2.0 if real else _labels(X, 52)
+    return X, y, (1.0 + _numbers(ROWS, 8, 54)) / 4.0
+
+
+def _sensors() -> Any:
+    """19 sensors of 3 parameters, in seven scenarios."""
+    return _matrix(57, 64, 60)[:7].reshape(7, 19, 3)
+
+
+def _noise() -> Any:
+    """A covariance of exact numbers."""
+    M = (_numbers(19 * 5, 9, 63) - 4.0).reshape(19, 5) / 8.0
+    return np.eye(19) + M @ M.T
+
+
+def _episodes() -> Any:
+    return (_numbers(4 * ROWS, 129, 70) - 64.0).reshape(ROWS, 4) / 2048.0
+
+
+#: Objectives with kernels of their own, and their data.
+OBJECTIVES: dict[str, tuple[Any, Callable[[], Any]]] = {
+    "cox efron": (desopt.Cox(ridge=0.015625), _patients),
+    "cox breslow lasso": (desopt.Cox(lasso=0.03125, ties="breslow"), _patients),
+    **{
+        f"score {loss}": (ScoreModel(loss, 0.015625, 0.75), partial(_weighted, real))
+        for real in (False, True)
+        for loss, of in SCORE_LOSSES.items()
+        if of.real == real
+    },
+    "sensors D": (desopt.SensorSelection(6), _sensors),
+    "sensors A relaxed": (
+        desopt.SensorSelection(6, "A", relaxed=True, noise=_noise(), prior=0.125), _sensors
+    ),
+    "cart-pole": (CartPole(hidden=2), _episodes),
+}  # fmt: skip
+
 
 def _start(n: int) -> NDArray[np.float64]:
     return _numbers(n, 65, 90) / 64.0 - 0.5
@@ -163,6 +216,10 @@ def _scales() -> dict[str, Any]:
 def run(variant: str = "as-given", **arguments: Any) -> desopt.Result:
     """One run of ``cases``."""
     layout, fun = arguments.pop("layout"), arguments.pop("fun")
+    if layout in OBJECTIVES:
+        n = fun.dimension(as_shards(data := OBJECTIVES[layout][1](), 1, 0))
+        own = {name: value for name, value in SETTINGS.items() if name != "regularization"}
+        return desopt.minimize(fun, _start(n), data, **(own | arguments))
     X, y = LAYOUTS[layout]()
     return desopt.minimize(
         fun, _start(X.shape[1]), (VARIANTS[variant](X), y), **(SETTINGS | arguments)

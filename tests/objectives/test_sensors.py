@@ -95,6 +95,11 @@ def test_relaxation_and_swaps_find_the_known_optima(name: Any) -> None:
     )  # fmt: skip
     best = min(of_subset(list(chosen), name) for chosen in combinations(range(SENSORS), COUNT))
     assert swapped.best_fun == pytest.approx(best, rel=1e-11)
+    together = desopt.minimize(  # searches by several workers meet, if each has all scenarios
+        SensorSelection(COUNT, name), None, [SCENARIOS] * 3, method="des", sampler=swap, rounds=5,
+        bounds=(0.0, 1.0), engine="serial",
+    )  # fmt: skip
+    assert together.fun == pytest.approx(best, rel=1e-11)
     assert relaxed.fun < best  # a bound for every selection
 
 
