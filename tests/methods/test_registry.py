@@ -17,7 +17,7 @@ from desopt.methods.registry import COMPARED, Method
 from desopt.report import names
 
 K, LAMBDA = 24, 13
-PAGE = Path(desopt.__file__).parent / "report" / "page.js"
+PAGE = Path(desopt.__file__).parent / "report" / "chart.js"
 
 
 def made(name: str, **settings: Any) -> Any:

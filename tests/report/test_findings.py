@@ -93,4 +93,6 @@ def test_a_built_in_study_and_its_report(
 def test_other_studies_have_the_findings_of_the_paper(tmp_path: Path) -> None:
     plain = find(read_results(write(tmp_path, {"mine": [outcome(case())]})))
     assert (plain.claims, plain.shown) == ((), None)
-    assert [figure.name for figure in plain.figures] == ["mine-training-loss"]
+    assert [figure.name for figure in plain.figures] == [
+        "mine-training-loss", "mine-test-error", "mine-training-loss-by-bytes",
+    ]  # fmt: skip

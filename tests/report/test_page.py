@@ -1,44 +1,25 @@
 """The page in a real browser, from disk."""
 
-import json
-import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.browser import addresses, complaints, needed, open_page, started, webdriver
 from helpers.fake_results import curves, sweep, write
 
 from desopt.report.results import read_results
 from desopt.report.write import write as write_report
 
-webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
-BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
-DRIVER = shutil.which("chromedriver")
-pytestmark = pytest.mark.skipif(
-    not (BROWSER and DRIVER), reason="needs a browser: apt-get install chromium chromium-driver"
-)
-
-FLAGS = (
-    "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync",
-    "--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage",
-)  # fmt: skip
+pytestmark = needed
 COMMITTED = Path(__file__).parents[2] / "results"
 CURVES = "return [...document.querySelectorAll('#chart path.curve')].map(p => p.getAttribute('d'))"
 
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    options = webdriver.ChromeOptions()
-    options.binary_location = BROWSER
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    service = webdriver.ChromeService(DRIVER)
-    driver = webdriver.Chrome(options=options, service=service)
-    yield driver
-    driver.quit()
+    yield from started(tmp_path_factory.mktemp("profile"))
 
 
 @pytest.fixture(scope="module")
@@ -73,12 +54,6 @@ def single(tmp_path_factory: pytest.TempPathFactory) -> str:
     return written.paths[0].as_uri()
 
 
-def open_page(browser: Any, address: str, width: int = 1280) -> None:
-    size = {"width": width, "height": 850, "deviceScaleFactor": 1, "mobile": width < 600}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    browser.get(address)
-
-
 def pick(browser: Any, control: str, value: str) -> None:
     """Choose in the select with this title, or press the switch of this name."""
     script = """
@@ -94,12 +69,8 @@ def pick(browser: Any, control: str, value: str) -> None:
     browser.execute_script(script, control, value)
 
 
-def complaints(browser: Any) -> list[str]:
-    return [entry["message"] for entry in browser.get_log("browser")]
-
-
 def test_it_draws_and_asks_nobody(browser: Any, address: str) -> None:
-    browser.get_log("performance")  # of the empty page it began with
+    addresses(browser)  # of the empty page it began with
     open_page(browser, address)
     drawn = browser.execute_script(CURVES)
     assert len(drawn) == 7
@@ -108,10 +79,7 @@ def test_it_draws_and_asks_nobody(browser: Any, address: str) -> None:
     profiles = "return document.querySelectorAll('#profile-chart path.curve').length"
     assert browser.execute_script(profiles) == 7
     assert complaints(browser) == []
-    sent = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
-    urls = {
-        m["params"]["request"]["url"] for m in sent if m["method"] == "Network.requestWillBeSent"
-    }
+    urls = addresses(browser)
     assert {url.split(":")[0] for url in urls} <= {"file", "data"}
 
 
@@ -170,6 +138,39 @@ def test_a_phone_needs_no_scrolling_to_the_side(browser: Any, address: str, widt
     open_page(browser, address, width)
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width
     assert len(browser.execute_script(CURVES)) == 7
+
+
+def test_on_a_phone_controls_come_first_and_nothing_is_clipped(browser: Any, address: str) -> None:
+    open_page(browser, address, 390)
+    inside = """
+        const right = document.documentElement.clientWidth;
+        return [...document.querySelectorAll('.pills label, .controls select')]
+            .filter((each) => !each.closest('[hidden]'))
+            .every((each) => each.scrollWidth <= each.clientWidth + 1
+                && each.getBoundingClientRect().right <= right
+                && [...each.parentElement.parentElement.parentElement.children]
+                    .every((box) => box.getBoundingClientRect().right <= right));
+    """
+    assert browser.execute_script(inside)
+    order = """
+        const top = (name) => document.getElementById(name).getBoundingClientRect().top;
+        return top('controls') < top('chart') && top('profile-controls') < top('profile-chart');
+    """
+    assert browser.execute_script(order)
+
+
+def test_the_first_column_of_a_table_stays(browser: Any, address: str) -> None:
+    open_page(browser, address, 390)
+    moved = """
+        const box = [...document.querySelectorAll('.scroll')]
+            .find((each) => each.scrollWidth > each.clientWidth + 60);
+        const left = (n) =>
+            box.querySelector(`td:nth-child(${n})`).getBoundingClientRect().left;
+        const before = [left(1), left(2)];
+        box.scrollLeft = 60;
+        return [left(1) - before[0], left(2) - before[1]];
+    """
+    assert browser.execute_script(moved) == [0, -60]
 
 
 def test_names_run_no_script(browser: Any, hostile: str) -> None:

@@ -140,7 +140,7 @@ def test_a_figure_takes_the_papers_data_sets_or_their_twins() -> None:
 
 
 def test_a_figure_is_the_same_file_twice(tmp_path: Path) -> None:
-    (plan,) = figures.planned(one_item("mine", [outcome(case())]))
+    plan = figures.planned(one_item("mine", [outcome(case())]))[0]
     made = [figures.save(plan, tmp_path / name, ["svg", "pdf"]) for name in "ab"]
     for first, second in zip(*made, strict=True):
         assert first.read_bytes() == second.read_bytes()
@@ -244,14 +244,65 @@ def test_script_safe_json() -> None:
 def test_a_single_case_and_an_own_study(tmp_path: Path) -> None:
     single = write(tmp_path / "one", {"mine": [outcome(case())]})
     written = writing.write(read_results(single), tmp_path / "a", ["html", "svg"], lambda *_: None)
-    assert [path.name for path in written.paths] == ["index.html", "mine-training-loss.svg"]
+    assert [path.name for path in written.paths] == [
+        "index.html", "mine-training-loss.svg", "mine-test-error.svg",
+        "mine-training-loss-by-bytes.svg",
+    ]  # fmt: skip
     assert not written.claims
 
     own = [outcome(case(workers=w, run=r), end=0.2 + w / 100) for w in (2, 5) for r in (0, 1)]
     packed = page_data.page_data(one_item("by/size", own).items)
     assert [v["label"] for v in packed["items"][0]["variants"]] == ["M = 2", "M = 5"]
-    (plan,) = figures.planned(one_item("by/size", own))
-    assert plan.name == "by-size-training-loss"
+    plans = figures.planned(one_item("by/size", own))
+    assert [plan.name for plan in plans] == [
+        "by-size-training-loss", "by-size-test-error", "by-size-training-loss-by-bytes",
+    ]  # fmt: skip
+
+
+def test_an_own_study_chooses_its_figures_and_its_legends_name_the_step_size() -> None:
+    own = [
+        outcome(case(data=d, method=m, step_size=a), end=0.2 + abs(a - best) / 100)
+        for d, best in (("a", 1.0), ("b", 10.0))
+        for m, steps in (("des", (1.0, 10.0)), ("es", (10.0,)))
+        for a in steps
+    ]
+    asked = {"figures": "test_loss:rounds train_error:upload"}
+    plans = figures.planned(replace(one_item("mine", own), about=asked))
+    assert [plan.name for plan in plans] == ["mine-test-loss", "mine-training-error-by-upload"]
+    loss, upload = (plan.make() for plan in plans)
+    assert [text.get_text() for text in loss.legends[0].get_texts()] == [
+        "ES, \N{GREEK SMALL LETTER ALPHA} = 10", "DES, best \N{GREEK SMALL LETTER ALPHA}",
+    ]  # fmt: skip
+    assert (loss.axes[-1].get_xlabel(), loss.axes[-1].get_xscale()) == ("rounds", "linear")
+    assert upload.axes[-1].get_xlabel() == "bytes sent by the workers"
+    assert np.asarray(upload.axes[-1].get_lines()[0].get_xdata())[-1] == 130 * 40
+    with pytest.raises(ValueError, match="did you mean 'test_loss'"):
+        figures.planned(replace(one_item("mine", own), about={"figures": "test_los"}))
+
+
+def test_an_own_study_has_no_figure_of_errors_where_nothing_is_classified() -> None:
+    blank = {"train_error": np.full(21, math.nan), "test_error": np.full(21, math.nan)}
+    own = outcome(case())
+    results = one_item("mine", [replace(own, curve={**own.curve, **blank})])
+    assert [p.name for p in figures.planned(results)] == [
+        "mine-training-loss", "mine-training-loss-by-bytes",
+    ]  # fmt: skip
+    assert tables.tables(results)[1].rows[0][3] == tables.MISSING
+
+
+def test_an_own_study_ends_in_a_table() -> None:
+    own = [
+        outcome(case(data=d, method=m, step_size=a), end=0.2 + e / 100)
+        for d in ("a", "b") for m, e in (("des", 1.0), ("des-mr", 0.0)) for a in (0.1, 1.0)
+    ]  # fmt: skip
+    _, table = tables.tables(one_item("mine", own))
+    assert [row[0] for row in table.rows] == [
+        "LR on a: DES", "LR on a: DES-mR", "LR on b: DES", "LR on b: DES-mR",
+    ]  # fmt: skip
+    assert table.bold == {(1, 2), (3, 2)}
+    row = dict(zip(table.header, table.rows[1], strict=True))
+    assert (row["training loss"], row["kB up"], row["kB"]) == ("0.2012", "5.2", "85.2")
+    assert float(row["test error, %"]) == pytest.approx(100 * own[2].curve["test_error"][-1])
 
 
 def test_a_rule_for_the_step_size_is_compared_with_the_best_fixed_one() -> None:
@@ -265,8 +316,10 @@ def test_a_rule_for_the_step_size_is_compared_with_the_best_fixed_one() -> None:
     (packed,) = page_data.page_data(results.items)["items"]
     labels = [variant["label"] for variant in packed["variants"]]
     assert labels == ["ES, α = auto", "ES", "DES, α = auto", "DES"]  # noqa: RUF001
-    (plan,) = figures.planned(results)
-    assert len(plan.make().axes[0].get_lines()) == 4
+    figure = figures.planned(results)[0].make()
+    assert len(figure.axes[0].get_lines()) == 4
+    told = [text.get_text().split()[-1] for text in figure.legends[0].get_texts()]
+    assert told == ["auto", "1", "auto", "1"]
 
 
 def test_labels_name_what_tells_the_variants_of_a_method_apart() -> None:
@@ -296,8 +349,9 @@ def test_a_report_replaces_the_one_before(tmp_path: Path) -> None:
         (out / "notes.tex").write_text("of my own")
     found = {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()}
     assert found == {
-        ".written", "index.html", "notes.tex", "table-data-sets.tex",
-        "figures/mine-training-loss.svg",
+        ".written", "index.html", "notes.tex", "table-data-sets.tex", "table-mine.tex",
+        "figures/mine-training-loss.svg", "figures/mine-test-error.svg",
+        "figures/mine-training-loss-by-bytes.svg",
     }  # fmt: skip
     (out / ".written").write_text("../a/results.sqlite\n/etc/x.tex\nnotes.tex\n")
     writing.write(results, out, ["html", "tex"], lambda *_: None)

@@ -11,7 +11,7 @@ from helpers.small_studies import CASE, data_file
 
 from desopt.methods.registry import COMPARED
 from desopt.run.options import options_of
-from desopt.studies import paper, study, toml
+from desopt.studies import paper, study, toml, views
 from desopt.studies.cases import NAMES, Case, make_case
 from desopt.studies.study import distinct_cases, select_cases
 
@@ -170,7 +170,7 @@ def test_only_selects_by_name() -> None:
 
 
 def test_the_example_is_what_its_comments_say() -> None:
-    name, items = toml.read(EXAMPLE)
+    name, items, _ = toml.read(EXAMPLE)
     assert name == "first study"
     assert {item: len(cases) for item, cases in items.items()} == {
         "methods": 54,
@@ -192,15 +192,26 @@ SMALL = 'data = "heart"\nproblems = ["lr"]\nmethods = ["des"]\n'
 
 def test_an_item_replaces_what_is_shared(tmp_path: Path) -> None:
     text = "budget = 5\nruns = 2\n[items.a]\nrounds = 7\nseeds = [4, 9]\n[items.b]\nworkers = 3\n"
-    name, items = toml.read(written(tmp_path, SMALL + text))
+    name, items, _ = toml.read(written(tmp_path, SMALL + text))
     assert name == "mine"
     assert [(c.rounds, c.budget, c.run) for c in items["a"]] == [(7, None, 4), (7, None, 9)]
     assert [(c.budget, c.run, c.workers) for c in items["b"]] == [(5.0, 0, 3), (5.0, 1, 3)]
 
 
+def test_figures_are_a_metric_against_a_cost(tmp_path: Path) -> None:
+    figures = toml.read(
+        written(tmp_path, SMALL + "rounds = 3\nfigures = ['test_error', 'train_loss:bytes']")
+    ).figures
+    assert figures == (("test_error", "rounds"), ("train_loss", "bytes"))
+    assert toml.read(written(tmp_path, SMALL + "rounds = 3")).figures == views.DEFAULT
+
+
 @pytest.mark.parametrize(
     ("text", "error"),
     [
+        (SMALL + "figures = ['loss']", "unknown metric in figures 'loss': choose from train_loss"),
+        (SMALL + "figures = ['test_loss:byte']", "unknown cost in figures 'byte'.*'bytes'"),
+        (SMALL + "figures = 3", "figures must be texts such as"),
         (SMALL + "rouns = 3", "unknown key 'rouns'.*did you mean 'rounds'"),
         (SMALL + "[items.a]\nstepsize = 3", "unknown key 'stepsize'.*did you mean 'step_size'"),
         (SMALL, "either budget"),

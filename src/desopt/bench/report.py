@@ -10,6 +10,7 @@ from typing import Any
 
 import numba
 import numpy as np
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -36,7 +37,7 @@ def run(out: Path, quick: bool = False) -> dict[str, Any]:
     _speed_table(console, "Microseconds per local iteration, one thread", results["speed"], "numpy")
     results["losses"] = list(speed.measure_losses(seconds / 2))
     first, *others = LOSSES
-    title = f"{', '.join(others)} against {first} (within a few percent of noise)"
+    title = f"{', '.join(others)} against {first}, microseconds (up to a few percent of noise)"
     _speed_table(console, title, results["losses"], first)
     if not quick:
         results["scaling"] = speed.measure_scaling(seconds)
@@ -60,16 +61,16 @@ def run(out: Path, quick: bool = False) -> dict[str, Any]:
 
 
 def _speed_table(console: Console, title: str, lines: list[dict[str, Any]], other: str) -> None:
-    table = Table(title=title, title_justify="left")
+    table = _table(title)
     for name in ("shape", "method", "loss", "baseline"):
         table.add_column(name)
-    for name in ("desopt us", f"{other} us", "ratio", "at least"):
+    for name in ("desopt", other, "ratio", "at least"):
         table.add_column(name, justify="right")
     for line in lines:
         table.add_row(
             line["shape"], line["method"], line["loss"], line["baseline"],
-            f"{line['desopt_us']:.3g}", f"{line['numpy_us']:.4g}", f"{line['ratio']:.3g}",
-            f"{line['at_least']:g}",
+            _number(line["desopt_us"]), _number(line["numpy_us"]), _number(line["ratio"]),
+            _number(line["at_least"]),
         )  # fmt: skip
     console.print(table)
 
@@ -85,12 +86,23 @@ def _scaling_table(console: Console, scaling: dict[str, list[dict[str, float]]])
 
 
 def _plain_table(console: Console, title: str, lines: list[dict[str, Any]]) -> None:
-    table = Table(title=title, title_justify="left")
-    for name in lines[0]:
-        table.add_column(name, justify="left" if isinstance(lines[0][name], str) else "right")
+    table = _table(title)
+    for name, value in lines[0].items():
+        justify: Any = "left" if isinstance(value, str) else "right"
+        table.add_column(name.replace("_", " "), justify=justify)
     for line in lines:
-        table.add_row(*(v if isinstance(v, str) else f"{v:.3g}" for v in line.values()))
+        table.add_row(*(v if isinstance(v, str) else _number(v) for v in line.values()))
     console.print(table)
+
+
+def _table(title: str) -> Table:
+    """Without frames: every number is whole in 80 columns."""
+    return Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+
+
+def _number(value: float) -> str:
+    """Three digits; thousands are not written as powers of ten."""
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
 
 def _picture(scaling: dict[str, list[dict[str, float]]], out: Path) -> Path | None:

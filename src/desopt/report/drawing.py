@@ -58,8 +58,9 @@ def plain(text: str) -> str:
 
 
 def curves(
-    lines: Sequence[tuple[Series, Look]], rows: Sequence[str], metric: str, legend: Legend
-) -> Figure:
+    lines: Sequence[tuple[Series, Look]], rows: Sequence[str], metric: str, legend: Legend,
+    cost: str = "rounds",
+) -> Figure:  # fmt: skip
     """A row of panels per data set, a column per problem, the legend above."""
     problems = names.in_order({s.case.problem for s, _ in lines}, LOSSES)
     width = style.TEXT_WIDTH if len(problems) > 1 else style.COLUMN_WIDTH
@@ -71,26 +72,30 @@ def curves(
             if not here:
                 axes.set_axis_off()
                 continue
-            _curves(axes, here, metric)
+            _curves(axes, here, metric, cost)
             shown = names.data(data, here[0][0].generated)
             axes.set_title(plain(f"{names.problem(problem)}, {shown}"))
         grid[row, 0].set_ylabel(names.METRICS[metric])
     for axes in grid[-1]:
-        axes.set_xlabel("rounds")
+        axes.set_xlabel(names.COSTS[cost])
     legend_above(figure, legend)
     return figure
 
 
-def _curves(axes: Axes, lines: Sequence[tuple[Series, Look]], metric: str) -> None:
+def _curves(axes: Axes, lines: Sequence[tuple[Series, Look]], metric: str, cost: str) -> None:
+    log = cost != "rounds"  # methods differ by powers of ten in all others
     for place, (series, (colour, dash, marker)) in enumerate(lines):
-        x = series.x["rounds"]
-        low, middle, high = series.y[metric]
+        x = series.x[cost][log:]  # round 0 has no place on a log axis
+        low, middle, high = (curve[log:] for curve in series.y[metric])
         every = max(len(x) // 5, 1)
         marks = (place % every, every)  # at different rounds for different curves
         axes.fill_between(x, low, high, color=colour, alpha=style.BAND_OPACITY, linewidth=0)
         axes.plot(x, middle, color=colour, linestyle=dash, marker=marker, markevery=marks)
-    axes.locator_params(axis="x", integer=True)
-    axes.set_xlim(0, max(float(series.x["rounds"][-1]) for series, _ in lines))
+    if log:
+        _cost_axis(axes)
+    else:
+        axes.locator_params(axis="x", integer=True)
+        axes.set_xlim(0, max(float(series.x[cost][-1]) for series, _ in lines))
     top = max(float(series.median(metric)[0]) for series, _ in lines)
     lows = np.concatenate([series.y[metric][0] for series, _ in lines])
     positive = lows[(lows > 0) & np.isfinite(lows)]
@@ -143,6 +148,10 @@ def cost_panel(axes: Axes, lines: Sequence[tuple[Series, Look]], cost: str) -> N
         )  # fmt: skip
     low = min(float(s.median("train_loss").min()) for s, _ in lines)
     _loss_axis(axes, low, max(s.start for s, _ in lines))
+    _cost_axis(axes)
+
+
+def _cost_axis(axes: Axes) -> None:
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter(_si)
     axes.xaxis.set_minor_formatter(lambda *_: "")

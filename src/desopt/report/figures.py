@@ -8,12 +8,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from desopt.methods.registry import METHODS, Look
 from desopt.report import drawing, names, style
 from desopt.report.claims import DELTA, HIGH, LOW, step_study
 from desopt.report.drawing import ProfilePanel
 from desopt.report.profiles import Comparison, compare
-from desopt.report.results import Results, Series, best_steps, by_settings, varying
+from desopt.report.results import Results, Series, best_steps, by_settings
+from desopt.report.variants import Variants
 from desopt.studies.output import file_name, short, unique_names
 from desopt.studies.paper import representative
 
@@ -164,18 +167,26 @@ def _sweep_plans(results: Results, prefixes: tuple[str, str]) -> list[PlannedFig
 
 
 def _own_plans(results: Results) -> list[PlannedFigure]:
-    """One grid of curves per item of a user's study, with the best step sizes."""
+    """Grids of curves for each item of a user's study, with the best step sizes."""
     plans = []
     for item, series in results.items.items():
-        if item not in names.ITEMS:
-            best = best_steps(series)
-            compared = [name for name in varying(series) if name != "step_size"]
-            keys = list(dict.fromkeys(tuple(getattr(s.case, n) for n in compared) for s in best))
-            looks = {key: style.setting_look(compared, key, i) for i, key in enumerate(keys)}
-            lines = [(s, looks[tuple(getattr(s.case, n) for n in compared)]) for s in best]
-            legend = {names.label(compared, key): look for key, look in looks.items()}
-            rows = sorted({s.case.data for s in best})
-            make = partial(drawing.curves, lines, rows, "train_loss", legend)
-            name, caption = f"{file_name(item)}-training-loss", f"Training loss, {short(item)}"
+        if item in names.ITEMS:
+            continue
+        best, variants = best_steps(series), Variants(series)
+        lines = [(s, variants.look(variants.key(s))) for s in best]
+        legend = {
+            variants.label_at(
+                key, (s.case.step_size for s in best if variants.key(s) == key)
+            ): variants.look(key)
+            for key in variants.keys
+        }
+        for view in results.views:
+            known = [line for line in lines if np.isfinite(line[0].median(view.metric)).any()]
+            if not known:  # nothing is classified
+                continue
+            rows = sorted({s.case.data for s, _ in known})
+            make = partial(drawing.curves, known, rows, view.metric, legend, view.cost)
+            name = f"{file_name(item)}-{view.name}"
+            caption = f"{view.title.capitalize()}, {short(item)}"
             plans.append(PlannedFigure(name, caption, make))
     return plans

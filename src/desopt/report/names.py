@@ -10,6 +10,7 @@ from desopt.objectives.losses import LOSSES
 from desopt.studies.output import short
 from desopt.studies.paper import FURTHER, STAND_INS, representative
 from desopt.studies.problems import NO_DATA
+from desopt.studies.views import COSTS, METRICS
 
 #: Rows of the paper's figures: rcv1, SUSY, mnist in the first, the others in the second.
 ROWS = (("rcv1", "SUSY", "mnist"), ("real-sim", "ijcnn1", "covtype"))
@@ -36,19 +37,6 @@ ITEMS = {
     "alpha": "Step size",
     "momentum": "Momentum",
     "batch": "Minibatch size",
-}
-COSTS = {
-    "rounds": "rounds",
-    "evaluations": "function evaluations",
-    "upload": "bytes sent by the workers",
-    "bytes": "bytes sent in both directions",
-    "seconds": "seconds",
-}
-METRICS = {
-    "train_loss": "training loss",
-    "train_error": "training error",
-    "test_loss": "test loss",
-    "test_error": "test error",
 }
 GENERATED = "(generated)"
 FIXED = "fixed"  # a case's ``step_rule`` where its step size is a number
@@ -115,3 +103,26 @@ def in_order(found: Iterable[str], known: Iterable[str]) -> list[str]:
     """The known names in their order, then the others alphabetically."""
     order = {name: place for place, name in enumerate(known)}
     return sorted(set(found), key=lambda name: (order.get(name, len(order)), name))
+
+
+__all__ = [
+    "COSTS",
+    "DATA",
+    "FIXED",
+    "GENERATED",
+    "ITEMS",
+    "METRICS",
+    "ROWS",
+    "SETTINGS",
+    "data",
+    "in_order",
+    "instance",
+    "item",
+    "label",
+    "method",
+    "paper_rows",
+    "problem",
+    "setting",
+    "size",
+    "value",
+]

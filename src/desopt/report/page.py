@@ -33,13 +33,13 @@ def render(
 ) -> str:
     """The page. Equal results give equal pages."""
     data = page_data(results.items if found.shown is None else found.shown, found.profiled)
-    css, js = _asset("page.css"), _asset("page.js")
+    css, js = asset("page.css"), "\n".join(map(asset, ("chart.js", "curves.js", "page.js")))
     parts = {
         "title": TITLE,
         "css": css,
         "js": js,
-        "css_hash": _hash(css),
-        "js_hash": _hash(js),
+        "css_hash": hash_of(css),
+        "js_hash": hash_of(js),
         "data": _script(data),
         "lead": _lead(results),
         "verdicts": _verdicts(found.claims),
@@ -49,7 +49,7 @@ def render(
         "provenance": _provenance(results),
         "fallback": _fallback(found.figures, formats),
     }
-    page = _asset("page.html")
+    page = asset("page.html")
     for section, there in (("curves", data["items"]), ("profiles", data["profiles"])):
         if not there:
             page = re.sub(rf'<section id="{section}".*?</section>\n', "", page, flags=re.DOTALL)
@@ -58,11 +58,12 @@ def render(
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], page)
 
 
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
+    """A file of this folder."""
     return resources.files("desopt.report").joinpath(name).read_text(encoding="utf-8").strip()
 
 
-def _hash(source: str) -> str:
+def hash_of(source: str) -> str:
     """The hash by which the content security policy allows this text and no other."""
     digest = hashlib.sha256(source.encode()).digest()
     return f"'sha256-{base64.b64encode(digest).decode()}'"

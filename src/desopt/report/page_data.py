@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from desopt.objectives.losses import LOSSES
 from desopt.report import names, profiles, style
 from desopt.report.profiles import compare
 from desopt.report.results import Series, best_steps, varying
+from desopt.report.variants import Variants, in_order
 
 DIGITS = 5
 POINTS = 60  # of a curve: more are indistinguishable on a screen
@@ -74,45 +75,16 @@ def _rounded(value: float) -> float:
 
 def _item(name: str, series: Sequence[Series], place: dict[str, int]) -> dict[str, Any]:
     """The compared variants, apart from the step size, and the series of each of them."""
-    compared = [each for each in varying(series) if each != "step_size"]
-    keys = [tuple(getattr(s.case, each) for each in compared) for s in series]
-    variants = _in_order(compared, dict.fromkeys(keys))
+    variants = Variants(series)
     best = {s.case.id for s in best_steps(series)}
     return {
         "name": names.item(name),
-        "variants": [
-            _variant(_label(compared, key, variants), style.setting_look(compared, key, i))
-            for i, key in enumerate(variants)
-        ],
+        "variants": [_variant(variants.label(key), variants.look(key)) for key in variants.keys],
         "members": [
-            [place[s.case.id], variants.index(key), int(s.case.id in best)]
-            for s, key in zip(series, keys, strict=True)
+            [place[s.case.id], variants.keys.index(variants.key(s)), int(s.case.id in best)]
+            for s in series
         ],
     }
-
-
-def _label(compared: Sequence[str], key: tuple[Any, ...], keys: Sequence[tuple[Any, ...]]) -> str:
-    """The method, and what tells its variants apart; the page adds the step size itself."""
-    its = [other for other in keys if "method" not in compared or other[0] == key[0]]
-    told = [
-        i
-        for i, name in enumerate(compared)
-        if name == "method"
-        or (len({other[i] for other in its}) > 1 and (name, key[i]) != ("step_rule", names.FIXED))
-    ]
-    return names.label([compared[i] for i in told], [key[i] for i in told])
-
-
-def _in_order(compared: Sequence[str], keys: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """Methods in the paper's order, numbers in ascending order."""
-    methods = list(METHODS)
-
-    def rank(name: str, value: Any) -> tuple[Any, ...]:
-        if name == "method":
-            return (methods.index(value) if value in methods else len(methods), value)
-        return names.size(value)
-
-    return sorted(keys, key=lambda key: [rank(*each) for each in zip(compared, key, strict=True)])
 
 
 def _variant(label: str, look: Look) -> dict[str, str]:
@@ -142,7 +114,7 @@ def _profile(
         return None
     steps_used = sorted({s.case.step_size for s in series}, key=names.size)
     lines = []
-    for i, key in enumerate(_in_order(compared, found.solvers)):
+    for i, key in enumerate(in_order(compared, found.solvers)):
         look = _profile_look(compared, key, i, steps_used)
         tau, rho = profiles.staircase(found.of(*key))
         pairs = list(zip(numbers(tau), numbers(rho), strict=True))

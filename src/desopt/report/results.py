@@ -14,6 +14,7 @@ from desopt.report.names import ITEMS, METRICS, in_order, paper_rows, size
 from desopt.studies.cases import FIELDS, NAMES, Case
 from desopt.studies.outcomes import Outcome
 from desopt.studies.store import ItemProgress, Store
+from desopt.studies.views import DEFAULT, View
 
 #: Fields of a case that are not settings: they identify the instance, the method and the run.
 IDENTIFYING = ("data", "digest", "problem", "code", "method", "run")
@@ -67,6 +68,12 @@ class Results:
         """Whether any of the paper's items is among the results."""
         return bool(self.items.keys() & ITEMS.keys())
 
+    @property
+    def views(self) -> Sequence[View]:
+        """The figures that a user's study asks for."""
+        wanted = self.about.get("figures", "").split()
+        return [View.parse(text) for text in wanted] or DEFAULT
+
     def item(self, name: str) -> Sequence[Series]:
         return self.items.get(name, ())
 
@@ -84,13 +91,15 @@ class Results:
         return replace(self, items=items, outcomes=outcomes)
 
 
-def read_results(folder: str | os.PathLike[str], include_former: bool = False) -> Results:
+def read_results(
+    folder: str | os.PathLike[str], include_former: bool = False, *, seconds: float | None = None
+) -> Results:
     """The finished cases of a study, from the folder that ``desopt suite`` wrote.
 
     ``include_former``: also cases that the study no longer has, and results on data that have
-    changed since, as separate data sets.
+    changed since, as separate data sets. ``seconds``: reading is given up after so long.
     """
-    with Store.open(folder) as store:
+    with Store.open(folder, seconds=seconds) as store:
         outcomes, about = store.read(include_former=include_former), store.about()
         members: dict[str, set[str]] = {}
         current = set()

@@ -6,12 +6,22 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from desopt.methods.registry import METHODS
 from desopt.objectives.losses import LOSSES
 from desopt.report import names
-from desopt.report.results import IDENTIFYING, Results, Series, best_steps, by_settings
+from desopt.report.results import (
+    IDENTIFYING,
+    Instance,
+    Results,
+    Series,
+    best_steps,
+    by_settings,
+)
+from desopt.report.variants import Variants
 from desopt.studies.cases import NAMES
-from desopt.studies.output import printable, write_text
+from desopt.studies.output import file_name, printable, unique_names, write_text
 from desopt.system.progress import duration
 
 MISSING = "\N{EN DASH}"
@@ -42,7 +52,45 @@ def tables(results: Results) -> list[Table]:
             ("test_error", f"Final test error in %{where} (same step size)"),
         ):
             ended.append(final_values(series, metric, caption, prefix))
+    own = [item for item in results.items if item not in names.ITEMS]
+    files = unique_names(f"table-{file_name(item)}" for item in own)
+    ended += [
+        ended_at(name, item, results.item(item)) for name, item in zip(files, own, strict=True)
+    ]
     return [data_sets(results), *(table for table in ended if table.rows)]
+
+
+def ended_at(name: str, item: str, series: Sequence[Series]) -> Table:
+    """Where the variants of an item end and what they have cost; the least loss is bold."""
+    variants, bold = Variants(series), set()
+    rows: list[list[str]] = []
+    data = names.in_order({s.case.data for s in series}, names.DATA)
+    problems = names.in_order({s.case.problem for s in series}, LOSSES)
+    groups: dict[Instance, list[Series]] = {}
+    for s in best_steps(series):
+        groups.setdefault(s.instance, []).append(s)
+    for key in sorted(groups, key=lambda key: (data.index(key[1]), problems.index(key[0]))):
+        best = min(s.final() for s in groups[key])
+        for s in sorted(groups[key], key=lambda s: variants.keys.index(variants.key(s))):
+            bold |= {(len(rows), 2)} if s.final() == best else set()
+            rows.append([
+                f"{names.instance(key, s.generated)}: {variants.label(variants.key(s))}",
+                names.value(s.case.step_size), f"{s.final():#.4g}", _percent(s.final("test_error")),
+                f"{s.x['rounds'][-1]:g}", f"{s.x['evaluations'][-1]:,.0f}",
+                f"{s.x['upload'][-1] / 1000:,.1f}", f"{s.x['bytes'][-1] / 1000:,.1f}",
+                f"{s.x['seconds'][-1]:.3g}",
+            ])  # fmt: skip
+    header = (
+        "instance: variant", "step size", "training loss", "test error, %", "rounds",
+        "evaluations", "kB up", "kB", "seconds",
+    )  # fmt: skip
+    caption = f"Where it ended: {names.item(item)} (medians; best step size)"
+    return Table(name, caption, header, rows, frozenset(bold))
+
+
+def _percent(error: float) -> str:
+    """An error rate; nothing may have been classified."""
+    return f"{100 * error:.2f}" if np.isfinite(error) else MISSING
 
 
 def data_sets(results: Results) -> Table:

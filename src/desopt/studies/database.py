@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -36,8 +37,13 @@ class Database:
         self._lock = threading.RLock()
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], create: bool = False) -> Self:
-        """Open the results in this folder for reading; with ``create``, for writing, new or not."""
+    def open(
+        cls, path: str | os.PathLike[str], create: bool = False, *, seconds: float | None = None
+    ) -> Self:
+        """Open the results in this folder for reading; with ``create``, for writing, new or not.
+
+        ``seconds``: all queries together are interrupted after so long.
+        """
         given = Path(path)
         file = given if given.suffix == ".sqlite" else given / FILE
         if file.exists() and not file.is_file():
@@ -58,6 +64,9 @@ class Database:
         except sqlite3.Error as error:
             raise _unusable(file, error) from error
         connection.row_factory = sqlite3.Row
+        if seconds is not None:
+            limit = time.monotonic() + seconds
+            connection.set_progress_handler(lambda: time.monotonic() > limit, 100_000)
         database = cls(file, connection)
         try:
             database._prepare(create)

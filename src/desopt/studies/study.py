@@ -21,6 +21,7 @@ from desopt.studies.export import write_csv
 from desopt.studies.leases import forget_failures
 from desopt.studies.problems import code
 from desopt.studies.store import Store
+from desopt.studies.views import View
 
 #: The cases of a study by item.
 Items = Mapping[str, Sequence[Case]]
@@ -35,6 +36,8 @@ class Study:
     whole: dict[str, list[Case]]
     #: Whether results on data sets that the study does not name belong to it as well.
     any_data: bool = False
+    #: The figures of its report, for a study of one's own.
+    figures: tuple[View, ...] = ()
 
     def only(self, selectors: Sequence[str]) -> Study:
         """The part of the study that the selectors of ``--only`` ask for."""
@@ -121,8 +124,8 @@ def built_in(name: str, scale: str | None = None, data_dir: str | None = None) -
 
 def from_toml(path: Path) -> Study:
     """The study that a file defines."""
-    name, items = toml.read(path)
-    return Study(name, items, items)
+    name, items, figures = toml.read(path)
+    return Study(name, items, items, figures=figures)
 
 
 class CurrentCases:
@@ -171,6 +174,8 @@ def run(
         _check_name(store, study, folder)
         store.note("study", study.name)
         store.note("version", __version__)
+        if study.figures:
+            store.note("figures", " ".join(map(str, study.figures)))
         _warn_of_unknown_data(store, study, folder)
         store.define(study.items, CurrentCases(study, data_dir, study.data))
         if retry:

@@ -11,13 +11,23 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from desopt import plugins
 from desopt.contract.errors import check_name
 from desopt.methods import METHODS
 from desopt.studies import problems
 from desopt.studies.cases import NAMES, Case, make_case
+from desopt.studies.views import DEFAULT, View
+
+
+class Definition(NamedTuple):
+    """The study's name, its items, and the figures that its report shall have."""
+
+    name: str
+    items: dict[str, list[Case]]
+    figures: tuple[View, ...]
+
 
 #: Keys whose name differs from that of the field of ``Case``, being plural.
 _LISTS = {"data": "data", "problems": "problem", "methods": "method"}
@@ -27,8 +37,8 @@ _KEYS = (*_LISTS, *_GRIDS, "runs", "seeds")
 MAX_CASES = 1_000_000
 
 
-def read(path: Path) -> tuple[str, dict[str, list[Case]]]:
-    """The study's name and its items."""
+def read(path: Path) -> Definition:
+    """The study in this file."""
     if path.exists() and not path.is_file():
         raise ValueError(f"{path} is not a regular file: give 'paper' or the path of a TOML file")
     try:
@@ -45,8 +55,11 @@ def read(path: Path) -> tuple[str, dict[str, list[Case]]]:
         raise ValueError(f"{path}: {error}") from error
 
 
-def _study(content: dict[str, Any], stem: str) -> tuple[str, dict[str, list[Case]]]:
+def _study(content: dict[str, Any], stem: str) -> Definition:
     name, items = content.pop("name", stem), content.pop("items", None)
+    figures = tuple(
+        map(View.parse, _values("figures", content.pop("figures", [*map(str, DEFAULT)])))
+    )
     plugins.load(_names("plugins", content.pop("plugins", [])))
     if not isinstance(name, str) or not name:
         raise TypeError(f"name must be a text, got {name!r}")
@@ -57,8 +70,9 @@ def _study(content: dict[str, Any], stem: str) -> tuple[str, dict[str, list[Case
     if not items or "" in items:
         raise ValueError("items must have names: [items.NAME], with the item's keys below it")
     for key in content:
-        check_name("key", key, ("name", "items", "plugins", *_KEYS))
-    return name, {item: _cases(item, _merged(content, own)) for item, own in items.items()}
+        check_name("key", key, ("name", "items", "plugins", "figures", *_KEYS))
+    cases = {item: _cases(item, _merged(content, own)) for item, own in items.items()}
+    return Definition(name, cases, figures)
 
 
 def _merged(shared: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,61 @@
+"""What an item compares: its variants, apart from the step size, with their labels and looks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from desopt.methods.registry import METHODS, Look
+from desopt.report import names, style
+from desopt.report.results import Series, varying
+
+Key = tuple[Any, ...]
+
+
+class Variants:
+    """The variants of these series, methods in the paper's order and numbers ascending."""
+
+    def __init__(self, series: Sequence[Series]) -> None:
+        self._compared = [each for each in varying(series) if each != "step_size"]
+        self.keys = in_order(self._compared, dict.fromkeys(map(self.key, series)))
+
+    def key(self, series: Series) -> Key:
+        """The values that make it a variant."""
+        return tuple(getattr(series.case, name) for name in self._compared)
+
+    def label(self, key: Key) -> str:
+        """The method, and what tells its variants apart; the step size is for others to add."""
+        compared = self._compared
+        its = [other for other in self.keys if "method" not in compared or other[0] == key[0]]
+        told = [
+            i
+            for i, name in enumerate(compared)
+            if name == "method"
+            or (
+                len({other[i] for other in its}) > 1
+                and (name, key[i]) != ("step_rule", names.FIXED)
+            )
+        ]
+        return names.label([compared[i] for i in told], [key[i] for i in told])
+
+    def label_at(self, key: Key, steps: Iterable[float | str]) -> str:
+        """The same with the step size, where there are several the best of each."""
+        found = set(steps)
+        label, alpha = self.label(key), names.SETTINGS["step_size"]
+        step = names.setting("step_size", found.pop()) if len(found) == 1 else f"best {alpha}"
+        return label if label.endswith(step) else f"{label}, {step}"
+
+    def look(self, key: Key) -> Look:
+        return style.setting_look(self._compared, key, self.keys.index(key))
+
+
+def in_order(compared: Sequence[str], keys: Iterable[Key]) -> list[Key]:
+    """Methods in the paper's order, numbers in ascending order."""
+    methods = list(METHODS)
+
+    def rank(name: str, value: Any) -> tuple[Any, ...]:
+        if name == "method":
+            return (methods.index(value) if value in methods else len(methods), value)
+        return names.size(value)
+
+    return sorted(keys, key=lambda key: [rank(*each) for each in zip(compared, key, strict=True)])
