@@ -205,14 +205,14 @@ class Deployment:
     def start_node(self, name: str, worker: int, data: Path, **files: str) -> None:
         """Start a SuperNode with these data; ``key`` and ``ca`` replace its usual files.
 
-        ``model`` is where it keeps the final model.
+        ``model`` is where it keeps the final model, ``snapshot`` where it fetches a state.
         """
-        model = f' model="{files["model"]}"' if "model" in files else ""
+        own = "".join(f' {k}="{files[k]}"' for k in ("model", "snapshot") if k in files)
         self.start(
             name, "flower-supernode", "--superlink", f"{HOST}:{self.port}",
             "--root-certificates", files.get("ca", "ca.pem"), "--port", str(free_port()),
             "--auth-supernode-private-key", files.get("key", f"{name}.key"),
-            "--node-config", f'partition-id={worker} site="{name}" data="{data}"{model}',
+            "--node-config", f'partition-id={worker} site="{name}" data="{data}"{own}',
         )  # fmt: skip
 
     def register(self, *names: str) -> None:

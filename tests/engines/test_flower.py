@@ -1,5 +1,6 @@
 """A federation finds the bits of a serial run, whoever comes, goes, fails or is late."""
 
+import http.server
 import os
 import random
 import re
@@ -8,6 +9,7 @@ import signal
 import struct
 import subprocess
 import sys
+import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -756,6 +758,29 @@ def the_example() -> Iterator[list[str]]:
             process.terminate()
 
 
+@contextmanager
+def shared(path: Path) -> Iterator[tuple[str, list[str]]]:
+    """A web server for one file: its address, and the requests for it."""
+    requests: list[str] = []
+
+    class Web(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            requests.append(self.path)
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(path.read_bytes())
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Web) as web:
+        threading.Thread(target=web.serve_forever, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{web.server_port}/", requests
+        finally:
+            web.shutdown()
+
+
 def test_a_deployment_with_nodes_that_die_return_and_join_late(tmp_path: Path) -> None:
     """And a SuperLink that dies, and the example, at the same time: most of it is waiting."""
     code, path = load(EXAMPLE / "run.py"), tmp_path / "run.journal"
@@ -770,11 +795,16 @@ def test_a_deployment_with_nodes_that_die_return_and_join_late(tmp_path: Path) -
     def answered() -> list[tuple[int, ...]]:
         return [tuple(w) for w in who_answered(path)] if path.exists() else []
 
-    with the_example() as output, code.Deployment(tmp_path) as deployment:
+    with (
+        the_example() as output,
+        shared(tmp_path / "state") as (published, fetched),
+        code.Deployment(tmp_path) as deployment,
+    ):
 
         def start(worker: int) -> None:
             site = hospitals[worker]
-            deployment.start_node(site, worker, files[worker], model=f"{tmp_path}/{site}.json")
+            kept = {"model": f"{tmp_path}/{site}.json", "snapshot": published}
+            deployment.start_node(site, worker, files[worker], **kept)
 
         def activated() -> int:
             return int(deployment.log("superlink").count("Activated node_id"))
@@ -788,7 +818,8 @@ def test_a_deployment_with_nodes_that_die_return_and_join_late(tmp_path: Path) -
         deployment.start_node("misled", 2, files[2], key=ours, ca="other/ca.pem")
         start(0)
         start(1)
-        told = f'journal="{path}" model="{tmp_path / "model.json"}"'
+        told = f'journal="{path}" model="{tmp_path / "model.json"}" float32=true'
+        told += f' snapshot="{tmp_path / "state"}"'
         deployment.run(EXAMPLE, f"rounds=1000 min-answers=2 min-nodes=2 deadline=240.0 {told}")
         until(lambda: (0, 1) in answered(), "a round of two nodes")
         assert activated() == 2, "neither a stranger nor one who asks another authority gets in"
@@ -798,6 +829,7 @@ def test_a_deployment_with_nodes_that_die_return_and_join_late(tmp_path: Path) -
         deployment.stop(hospitals[1], signal.SIGKILL)
         start(2)
         until(lambda: (0, 2) in answered(), "a round with the late node")
+        assert fetched, "the late node has the state from where it is published"
         line = rf"round \d+/1000 loss \S+ answered 2 of 4, missing: 2 .*{hospitals[1]}, \d+ s"
         until(lambda: re.search(line, deployment.log("run")) is not None, "who is missing")
         assert "columns standardised by 2 of 4 sites" in deployment.log("run")
@@ -829,7 +861,9 @@ def test_a_deployment_with_nodes_that_die_return_and_join_late(tmp_path: Path) -
         assert answered()[before:] == [(1, 2)], "the nodes have joined again by themselves"
         assert "done: " in deployment.log("run")
 
-    assert desopt.replay(path).tobytes() == hearts_by_hand(code, path, files).tobytes()
+    x = desopt.replay(path)
+    assert x.tobytes() == hearts_by_hand(code, path, files).tobytes()
+    assert x.tobytes() == x.astype(np.float32).astype(np.float64).tobytes()
     model = (tmp_path / "model.json").read_bytes()
     assert (tmp_path / f"{hospitals[2]}.json").read_bytes() == model
     assert output[0].count("answered 4 of 4") == code.ROUNDS
