@@ -14,8 +14,8 @@ PACKAGE = Path(desopt.__file__).parent
 #: The house from the bottom up. A module may import from its own folder and from those below it.
 LAYERS = (
     "_version", "system", "kernels", "contract", "methods", "data", "objectives", "plugins",
-    "theory", "protocol", "engines", "testing", "run", "estimators", "sklearn", "torch", "federate",
-    "studies", "report", "bench", "cli", "__main__",
+    "theory", "protocol", "engines", "testing", "run", "estimators", "sklearn",
+    "torch", "federate", "studies", "report", "bench", "watch", "cli", "__main__",
 )  # fmt: skip
 LEVEL = {name: level for level, name in enumerate(LAYERS)}
 

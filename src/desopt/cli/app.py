@@ -14,7 +14,20 @@ from typing import Annotated, Any
 import typer
 
 from desopt._version import __version__
-from desopt.cli import ask, bench, data, demo, federation, options, replay, report, run, suite, tell
+from desopt.cli import (
+    ask,
+    bench,
+    data,
+    demo,
+    federation,
+    options,
+    replay,
+    report,
+    run,
+    suite,
+    tell,
+    watch,
+)
 from desopt.cli.options import Debug
 
 # Click's UsageError. Newer versions of typer carry a click of their own under a private
@@ -31,6 +44,7 @@ Examples:
   desopt data list                        the data sets known by name, and where they are
   desopt replay desopt-run/run.journal --round 50 --out x50.npy
                                           x after 50 rounds, for numpy.load
+  desopt watch .                          a live page of the runs and studies in this folder
   desopt federation status run.journal    a federated run: rounds, loss, which site answered when
   desopt bench --quick                    the kernels beside plain NumPy
 
@@ -74,7 +88,7 @@ def root(
         plugins.load()
 
 
-for command in (run, ask, tell, demo, suite, report, replay, bench):
+for command in (run, ask, tell, demo, suite, report, watch, replay, bench):
     name = command.__name__.rpartition(".")[2]
     kind = options.GroupedCommand if command in (run, ask) else options.PlainCommand
     # a negative value is no option

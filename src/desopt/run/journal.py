@@ -244,7 +244,7 @@ def _take(contents: Contents, kind: bytes, payload: bytes) -> None:
     """Add a record: the header, the state before round 0, then rounds and states after them."""
     done = len(contents.rows)
     if kind == b"H" and not contents.header:
-        contents.header = _unpack_header(payload)
+        contents.header = unpack_header(payload)
     elif kind == b"S" and contents.header:
         meta, _ = state_parts(payload)
         round = meta["plain"]["round"]
@@ -252,7 +252,7 @@ def _take(contents: Contents, kind: bytes, payload: bytes) -> None:
             raise ValueError(f"the state of round {round!r:.20} follows round {done}")
         contents.snapshots.append(Snapshot(round, payload))
     elif kind == b"R" and contents.snapshots:
-        row, answers = _unpack_round(payload, contents.header["config"]["workers"])
+        row, answers = unpack_round(payload, contents.header["config"]["workers"])
         if row["round"] != done + 1:
             raise ValueError(f"round {row['round']} follows round {done}")
         fallen = [name for name in _TOTALS if contents.rows and row[name] < contents.rows[-1][name]]
@@ -300,19 +300,27 @@ _ROUND_FIELDS = (
 _TOTALS = dict.fromkeys(_ROUND_FIELDS[3:], 2**63) | {"repeated": 2**31}
 
 
-def _unpack_round(payload: bytes, workers: int) -> tuple[Row, list[Answer]]:
+def unpack_totals(payload: bytes) -> Row:
+    """The row of a round, without the answers behind it."""
     *values, count = _ROUND.unpack_from(payload)
     row = Row(zip(_ROUND_FIELDS, values, strict=True), answers=count)
     if any(row[name] >= most for name, most in _TOTALS.items()):
         raise ValueError("a count that no run has")
-    return row, unpack_entries(payload[_ROUND.size :], count, workers)
+    return row
+
+
+def unpack_round(payload: bytes, workers: int) -> tuple[Row, list[Answer]]:
+    """The row and the answers of a round."""
+    row = unpack_totals(payload)
+    return row, unpack_entries(payload[_ROUND.size :], row["answers"], workers)
 
 
 #: Numbers of the configuration that readers use, and their ranges.
 _CONFIG = {"workers": (1, SERVER), "n": (1, MAX_DIMENSION), "batch_size": (1, 2**63)}
 
 
-def _unpack_header(payload: bytes) -> dict[str, Any]:
+def unpack_header(payload: bytes) -> dict[str, Any]:
+    """The header, with the numbers that readers use checked."""
     header = json.loads(payload)
     config, initial = header["config"], header["initial_fun"]
     if not isinstance(header["versions"], dict) or not isinstance(config["method"]["name"], str):

@@ -63,19 +63,13 @@ def records(
     last ``end``.
     """
     size, limit = os.fstat(file.fileno()).st_size, first_limit
-    file.seek(at)
     while at < size:
-        head = file.read(_HEAD.size)
-        length = _valid_head(head)
-        end = at + _HEAD.size + (length or 0) + _DIGEST
-        if length is not None and end <= size and (limit is None or length <= limit):
-            with refusing(path, f"the record at byte {at}"):
-                payload = file.read(length)
-            digest = hashlib.blake2b(previous + head + payload, digest_size=_DIGEST).digest()
-            if digest == file.read(_DIGEST):
-                yield Found(head[2:3], payload, end, digest)
-                at, previous, limit = end, digest, None
-                continue
+        with refusing(path, f"the record at byte {at}"):
+            found = record_at(file, at, size, previous, limit)
+        if found is not None:
+            yield found
+            at, previous, limit = found.end, found.digest, None
+            continue
         if _is_damage(file, at, size):
             raise JournalError(
                 f"{path} is damaged: the record {place()} (byte {at} of {size}) does not match "
@@ -83,6 +77,69 @@ def records(
                 f"what precedes it only, cut the file to {at} bytes"
             )
         return
+
+
+def record_at(
+    file: BinaryIO, at: int, size: int, previous: bytes, limit: int | None = None
+) -> Found | None:
+    """The record at an offset of a file of this size; None if there is no whole and good one.
+
+    ``limit``: the longest payload that is read.
+    """
+    file.seek(at)
+    head = file.read(_HEAD.size)
+    length = _valid_head(head)
+    if length is None or (limit is not None and length > limit):
+        return None
+    end = at + _HEAD.size + length + _DIGEST
+    if end > size:
+        return None
+    payload = file.read(length)
+    digest = hashlib.blake2b(previous + head + payload, digest_size=_DIGEST).digest()
+    return Found(head[2:3], payload, end, digest) if digest == file.read(_DIGEST) else None
+
+
+class Tail:
+    """A file of records while others append to it: read only, and each record once.
+
+    What is incomplete, damaged or longer than ``limit`` ends a reading, which the next one
+    tries again; ``size`` - ``end`` are the bytes that it has not got past.
+    """
+
+    def __init__(self, magic: bytes, limit: int) -> None:
+        self._magic, self._limit = magic, limit
+        self.end, self.size, self._digest = 0, 0, b""
+        self._identity: tuple[int, int] | None = None
+        self._first: Found | None = None
+
+    def is_of(self, file: BinaryIO) -> bool:
+        """Whether it is still the file that was read before, and nobody has begun it anew."""
+        found = os.fstat(file.fileno())
+        if self._identity is None:
+            return True
+        if (found.st_dev, found.st_ino) != self._identity or found.st_size < self.end:
+            return False
+        if self._first is None:
+            return True
+        file.seek(self._first.end - _DIGEST)
+        return file.read(_DIGEST) == self._first.digest
+
+    def more(self, file: BinaryIO) -> Iterator[Found]:
+        """The records since the last call; one may stop in the midst of them."""
+        found = os.fstat(file.fileno())
+        self._identity, self.size = (found.st_dev, found.st_ino), found.st_size
+        if not self.end:
+            file.seek(0)
+            if file.read(len(self._magic)) != self._magic:
+                return
+            self.end = len(self._magic)
+        while self.end < self.size:
+            record = record_at(file, self.end, self.size, self._digest, self._limit)
+            if record is None:
+                return
+            self._first = self._first or record
+            self.end, self._digest = record.end, record.digest
+            yield record
 
 
 def _head(kind: bytes, length: int) -> bytes:

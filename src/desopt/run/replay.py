@@ -57,7 +57,7 @@ def replay(
     if round is not None:
         raise ValueError("give round or trial, not both: a trial's id names its round")
     headers.check_versions(path, contents.header)
-    return _point_of(path, contents, trial, _algorithm(path, contents.header, method, sampler))
+    return _point_of(path, contents, trial, algorithm_of(path, contents.header, method, sampler))
 
 
 def _point_of(
@@ -71,7 +71,7 @@ def _point_of(
     with refusing(path, "what it holds"):
         (state,) = forward(algorithm, contents, (key.round,))
     if key.number == OBJECTIVE:
-        return _of_user(np.array(state.x), contents.header["config"])
+        return of_user(np.array(state.x), contents.header["config"])
     with ValueLog(path.with_name(path.name + SUFFIX), None) as log:
         search = algorithm.search(algorithm.plan(state), key.worker)  # type: ignore[attr-defined]
         while search.index < key.number and search.basis <= key.basis:
@@ -83,7 +83,7 @@ def _point_of(
     points = search.ask(ahead + 2)
     if search.basis != key.basis or not 0 <= ahead < len(points):
         raise ValueError(f"no trial {trial}: the values in {path}{SUFFIX} do not lead there")
-    return _of_user(np.array(points[ahead]), contents.header["config"])
+    return of_user(np.array(points[ahead]), contents.header["config"])
 
 
 def replayed(
@@ -101,15 +101,15 @@ def replayed(
     last = done if round is None else operator.index(round)
     if not 0 <= last <= done:
         raise ValueError(f"round must be 0 to {done}, the rounds in {path}; got {round!r}")
-    algorithm = _algorithm(path, contents.header, method, sampler)
+    algorithm = algorithm_of(path, contents.header, method, sampler)
     with refusing(path, "what it holds"):
         few = scattered and getattr(algorithm, "scatters", False)
         x0: Any = Scattered(contents.header["config"]["n"]) if few else None
         (state,) = forward(algorithm, contents, (last,), x0)
-        return _of_user(state.x, contents.header["config"])
+        return of_user(state.x, contents.header["config"])
 
 
-def _of_user(x: FloatArray, config: Mapping[str, Any]) -> FloatArray:
+def of_user(x: FloatArray, config: Mapping[str, Any]) -> FloatArray:
     """x in the user's variables, where the run has searched others."""
     if "space" not in config["objective"]:
         return x
@@ -145,7 +145,9 @@ def forward(
     return found
 
 
-def _algorithm(path: Path, header: Mapping[str, Any], method: Any, sampler: Any) -> Algorithm:
+def algorithm_of(
+    path: Path, header: Mapping[str, Any], method: Any = None, sampler: Any = None
+) -> Algorithm:
     """The algorithm of the run: the user's own, or the one that the header describes."""
     own = as_sampler(sampler)
     if is_algorithm(method):

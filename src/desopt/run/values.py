@@ -184,7 +184,7 @@ class ValueLog:
             with refusing(self._path or "", f"the record at byte {self._end}"):
                 if kind != b"V":
                     raise ValueError(f"a record of kind {kind!r} does not belong here")
-                self.evaluations.append(_unpacked(payload))
+                self.evaluations.append(unpacked(payload))
             self._end, self._digest = end, digest
         if os.fstat(self._file.fileno()).st_size > self._end:
             cut(self._file, self._end)
@@ -219,7 +219,8 @@ def _packed(item: Evaluation) -> bytes:
     return head + reason + (b"" if item.x is None else item.x.astype("<f8").tobytes())
 
 
-def _unpacked(payload: bytes) -> Evaluation:
+def unpacked(payload: bytes) -> Evaluation:
+    """A value as the file has it."""
     *key, value, seconds, rows, when, flags, length = _VALUE.unpack_from(payload)
     rest = payload[_VALUE.size :]
     reason = rest[:length].decode(errors="replace")

@@ -1,0 +1,1 @@
+"""``desopt watch``: a live page for the runs and studies of a folder, read only."""

@@ -1,0 +1,164 @@
+"""The live page in a real browser, while a run goes on."""
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.browser import addresses, complaints, needed, open_page, started
+from helpers.fake_results import curves, write
+from helpers.watched import search
+
+import desopt
+from desopt.contract.codec import digest_of
+from desopt.watch.server import Server
+
+pytestmark = needed
+
+#: A run that waits for a line on its input before every further round.
+RUN = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[2])
+from helpers.watched import search
+search(Path(sys.argv[1]), 1000, callbacks=[lambda row: sys.stdin.readline() == ""])
+"""
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    yield from started(tmp_path_factory.mktemp("profile"))
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("watched")
+    search(root / "<b>ended<b>.journal", seed=3)
+    write(root / "study", {"mine": curves(ends={"des": 0.0, "des-mr": 1.0})})
+    return root
+
+
+@pytest.fixture(scope="module")
+def server(root: Path) -> Iterator[Server]:
+    with Server(root) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def going(root: Path) -> Iterator[Callable[[int], None]]:
+    """A real run in a process of its own, which goes on by so many rounds when it is called."""
+    tests = str(Path(__file__).parents[1])
+    command = [sys.executable, "-c", RUN, str(root / "going.journal"), tests]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE)
+    assert process.stdin is not None
+    pipe = process.stdin
+
+    def more(rounds: int) -> None:
+        pipe.write(b"\n" * rounds)
+        pipe.flush()
+
+    yield more
+    pipe.close()  # the end of its input ends it
+    process.wait()
+
+
+def until(browser: Any, script: str, wanted: Callable[[Any], bool]) -> Any:
+    """The value of a script once it is as wanted; waits for as long as a machine may need."""
+    limit = time.monotonic() + 600
+    while True:
+        found = browser.execute_script(f"return {script}")
+        if wanted(found):
+            return found
+        assert time.monotonic() < limit, found
+        time.sleep(0.05)
+
+
+def test_the_curve_grows_and_x_is_replayed(
+    browser: Any, server: Server, root: Path, going: Callable[[int], None]
+) -> None:
+    going(4)
+    open_page(browser, server.url)
+    rounds = """[...document.querySelectorAll('#list tbody tr')]
+        .filter(row => row.textContent.includes('going')).map(row => row.children[2].textContent)"""
+    until(browser, rounds, lambda found: found == ["5"])
+    length = """(document.querySelector('[data-line^="going"] path.curve')
+        ?.getAttribute('d').match(/[ML]/g) ?? []).length"""
+    until(browser, length, lambda found: found == 6)
+    assert len(browser.find_elements("css selector", "#run-chart path.curve")) == 2
+    going(7)
+    until(browser, length, lambda found: found == 13)  # it grew, and nobody touched the page
+    browser.execute_script("""[...document.querySelectorAll('#list button')]
+        .find(each => each.textContent === 'going.journal').click()""")
+    for round in (3, 12, 0, 8):
+        browser.execute_script(
+            """const slider = document.getElementById('round');
+            slider.value = arguments[0];
+            slider.dispatchEvent(new Event('input'));""",
+            round,
+        )
+        text = "document.getElementById('point-note').textContent"
+        begins = f"{text}.startsWith('x after round {round}:')"
+        until(browser, begins, bool)
+        note = browser.find_element("css selector", "#point-note").text
+        assert digest_of(desopt.replay(root / "going.journal", round)) in note
+        assert len(browser.find_elements("css selector", "#bars .bar")) == 5
+    who = browser.find_element("css selector", "#facts").text
+    assert "Who answered (3 in the last round)" in who
+    browser.execute_script("document.getElementById('play').click()")
+    until(browser, "document.getElementById('round').value", lambda found: found == "12")
+    assert complaints(browser) == []
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_every_axis_a_study_and_no_scrolling_to_the_side(
+    browser: Any, server: Server, width: int
+) -> None:
+    addresses(browser)
+    open_page(browser, server.url, width)
+    drawn = "[...document.querySelectorAll('#run-chart path.curve')].map(p => p.getAttribute('d'))"
+    until(browser, f"{drawn}.length", lambda found: found >= 1)
+    looks = set()
+    for cost in ("evaluations", "upload", "bytes", "seconds", "rounds"):
+        browser.execute_script(f"document.querySelector('input[value={cost}]').click()")
+        label = browser.execute_script(
+            "return document.querySelector('#run-chart .plot').getAttribute('aria-label')"
+        )
+        assert "NaN" not in "".join(browser.execute_script(f"return {drawn}"))
+        looks.add(label.split(":")[0])
+    assert len(looks) == 5
+    until(
+        browser, "document.querySelectorAll('#chart path.curve').length", lambda found: found == 2
+    )
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+    assert browser.find_elements("css selector", "#list b") == []  # a name is text
+    count = browser.execute_script(f"return {drawn}.length")
+    browser.execute_script("document.querySelector('#list input:checked').click()")
+    until(browser, f"{drawn}.length", lambda found: found == count - 1)
+    assert complaints(browser) == []
+    assert {url.split("/")[2] for url in addresses(browser) if not url.startswith("data:")} == {
+        f"127.0.0.1:{server.server_port}"
+    }
+
+
+def test_the_token_leaves_the_address(browser: Any, root: Path) -> None:
+    with Server(root, "0.0.0.0") as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        try:
+            address = f"http://127.0.0.1:{server.server_port}/"
+            open_page(browser, f"{address}?token={server.token}")
+            until(browser, "document.querySelectorAll('#list tbody tr').length", bool)
+            assert browser.current_url == address
+            assert server.token not in browser.page_source
+        finally:
+            browser.get("about:blank")
+            server.shutdown()
+            thread.join()
