@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from desopt.contract.types import FloatArray, IndexArray
-from desopt.kernels.lanes import WIDTH
+from desopt.kernels.lanes import ROW_WIDTH
 
 #: Numbers of ``pieces``.
 PIECE = 2**16
@@ -97,13 +97,15 @@ def pieces_of(x: Any) -> Iterator[FloatArray]:
     return (flat[begin : begin + PIECE] for begin in range(0, flat.size, PIECE))
 
 
-def window(n: int, columns: Iterable[IndexArray]) -> IndexArray:
-    """These coordinates in rising order, with others between them for the sake of sums in lanes.
+def window(n: int, columns: Iterable[IndexArray], dots: bool) -> IndexArray:
+    """These coordinates in rising order; ``dots``: so that scalar products keep their bits.
 
-    It has whole groups of ``WIDTH`` and all that is left after the last one, so that every number
-    is in the lane that it has among all n, and zeros add nothing.
+    Then there are others between them: whole groups of ``ROW_WIDTH``, and all that is left after
+    the last one. Every number is in the lane that it has among all n, and zeros add nothing.
     """
-    groups = np.unique(np.concatenate([c // WIDTH for c in columns]))
-    whole = groups[groups < n // WIDTH]
-    inside = (whole[:, np.newaxis] * WIDTH + np.arange(WIDTH)).reshape(-1)
-    return np.concatenate((inside, np.arange(n - n % WIDTH, n)))
+    if not dots:
+        return np.unique(np.concatenate([*columns]))
+    groups = np.unique(np.concatenate([c // ROW_WIDTH for c in columns]))
+    whole = groups[groups < n // ROW_WIDTH]
+    inside = (whole[:, np.newaxis] * ROW_WIDTH + np.arange(ROW_WIDTH)).reshape(-1)
+    return np.concatenate((inside, np.arange(n - n % ROW_WIDTH, n)))

@@ -27,12 +27,12 @@ from numba.extending import intrinsic, lower_builtin, models, register_model
 WIDTH = 16
 
 #: Lanes of a scalar product: rows of dense data are often short.
-_ROW_WIDTH = 8
+ROW_WIDTH = 8
 
 _intrinsic: Any = intrinsic
 _DOUBLE, _INT, _BIT, _WORD = ir.DoubleType(), ir.IntType(64), ir.IntType(1), ir.IntType(32)
 _VECTOR = ir.VectorType(_DOUBLE, WIDTH)
-_ROW = ir.VectorType(_DOUBLE, _ROW_WIDTH)
+_ROW = ir.VectorType(_DOUBLE, ROW_WIDTH)
 _BITS = ir.VectorType(_INT, WIDTH)
 _MASK = ir.VectorType(_BIT, WIDTH)
 
@@ -309,14 +309,14 @@ def _dots(builder, row, vectors, count):
     """
     sums = [cgutils.alloca_once(builder, _ROW) for _ in vectors]
     for one in sums:
-        builder.store(ir.Constant(_ROW, [0.0] * _ROW_WIDTH), one)
+        builder.store(ir.Constant(_ROW, [0.0] * ROW_WIDTH), one)
 
     def add(at, width):
         for one, more in zip(sums, _products(builder, row, vectors, at, width), strict=True):
             builder.store(builder.fadd(builder.load(one), more), one)
 
-    at = builder.and_(count, ir.Constant(_INT, -_ROW_WIDTH))
-    zero, width = ir.Constant(_INT, 0), _ROW_WIDTH
+    at = builder.and_(count, ir.Constant(_INT, -ROW_WIDTH))
+    zero, width = ir.Constant(_INT, 0), ROW_WIDTH
     with cgutils.for_range_slice(builder, zero, at, ir.Constant(_INT, width)) as (j, _):
         add(j, width)
     while width > 1:

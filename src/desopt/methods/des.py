@@ -127,7 +127,8 @@ class DES(BaseAlgorithm):
         values = {f.name: getattr(state, f.name) for f in fields(state)}
         vectors = {name: v for name, v in values.items() if isinstance(v, Scattered)}
         moved: list[Any] = [index for _, index, _ in given]
-        here = window(x.size, [*moved, *(v.columns for v in vectors.values())])
+        dots = isinstance(state, Adapted)  # of the heading
+        here = window(x.size, [*moved, *(v.columns for v in vectors.values())], dots)
         inside: dict[str, Any] = {name: v[here] for name, v in vectors.items()}
         answers = [
             replace(answer, change=(np.searchsorted(here, index), change))
