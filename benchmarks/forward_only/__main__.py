@@ -13,7 +13,8 @@ PARTs, in this order, each of several measurements:
 Every measurement is appended to FOLDER/results.json (default: results/torch) when it is done, and
 skipped the next time: interrupt it at will. The data are found by ``desopt data`` (mnist), by
 ``SST2``, the folder of train.tsv.xz and dev.tsv.xz, and by ``MINILM``, the folder of the encoder's
-config.json; parts without their data are left out. ``SCRATCH`` keeps features between runs.
+config.json; parts without their data are left out. ``SCRATCH`` keeps features between runs, and
+``SENTENCES`` takes fewer of the training set where ten minutes for these are too many.
 """
 
 from __future__ import annotations

@@ -116,6 +116,6 @@ def part() -> Iterator[Measurement]:
             yield f"minilm/16-shot, {choice}/{seed}", partial(deeper, seed, choice)
     yield "minilm/2,000, head", partial(head_alone, "more", "des-mr", 100)
     yield "minilm/2,000, biases, batches of 64", partial(deeper, "more", "biases", 64)
-    for method in ("des-mr", "des"):
-        yield f"minilm/full, head, {method}", partial(head_alone, "full", method, 100)
-    yield "minilm/full, head, des-mr, 400 rounds", partial(head_alone, "full", "des-mr", 400)
+    for method, rounds in (("des-mr", 100), ("des", 100), ("des-mr", 400)):
+        name = f"minilm/{sst2.ALL:,}, head, {method}, {rounds} rounds"
+        yield name, partial(head_alone, "full", method, rounds)

@@ -18,6 +18,9 @@ SHOTS, MORE = 16, 2_000
 #: Features of length 1 have entries of about 0.05: the head sees them at the size of 1.
 SCALE = 384**0.5
 
+#: Training sentences of ``full``: 67,349, or fewer where there is no time for that.
+ALL = int(os.environ.get("SENTENCES", "67349"))
+
 #: Tokens of a sentence at most, and sentences of a part of the features of all.
 WIDTH, PART = 48, 4096
 
@@ -136,17 +139,18 @@ def features(name: str) -> tuple[torch.Tensor, torch.Tensor]:
 def _all_features() -> tuple[torch.Tensor, torch.Tensor]:
     """In parts, each kept when it is done: they take ten minutes of a core."""
     texts, labels = sentences("train.tsv.xz")
-    order = sorted(range(len(texts)), key=lambda i: (len(texts[i]), i))  # little padding
+    order = np.random.default_rng(0).permutation(len(texts))[:ALL]
+    parts = [sorted(order[i : i + PART], key=lambda i: len(texts[i]))  # little padding
+             for i in range(0, len(order), PART)]  # fmt: skip
     found = []
     tokenize, model = None, None
-    for first in range(0, len(order), PART):
-        cached = SCRATCH / f"minilm-full-{first}.npy"
+    for number, part in enumerate(parts):
+        cached = SCRATCH / f"minilm-full-{number}.npy"
         if not cached.exists():
             tokenize, model = tokenize or _tokenizer(), model or encoder()
             rows = []
-            for begin in range(first, min(first + PART, len(order)), 64):
-                batch = order[begin : min(begin + 64, first + PART)]
-                tokens = tokenize([texts[i] for i in batch])
+            for begin in range(0, len(part), 64):
+                tokens = tokenize([texts[i] for i in part[begin : begin + 64]])
                 with torch.inference_mode():
                     hidden = model(**tokens).last_hidden_state
                     rows.append(pooled(hidden, tokens["attention_mask"].bool()).numpy())
@@ -154,7 +158,7 @@ def _all_features() -> tuple[torch.Tensor, torch.Tensor]:
             np.save(cached.with_suffix(".new.npy"), np.concatenate(rows))
             cached.with_suffix(".new.npy").replace(cached)
         found.append(torch.from_numpy(np.load(cached)))
-    return SCALE * torch.cat(found), torch.from_numpy(labels[order])
+    return SCALE * torch.cat(found), torch.from_numpy(labels[np.concatenate(parts)])
 
 
 def cut(function: Any, Z: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
