@@ -18,7 +18,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from desopt.objectives.scores import SCORE_LOSSES
+from desopt.objectives.scores import SCORE_LOSSES, ScoreModel
 from desopt.sklearn import DESClassifier, DESRegressor
 
 QUICK: dict[str, Any] = {"rounds": 10, "workers": 2}
@@ -89,6 +89,12 @@ def test_errors_are_counted_from_a_logistic_start() -> None:
     assert rest.fit(X, Y).coef_.tobytes() == model.coef_.tobytes()
 
 
+def test_what_is_no_mean_has_larger_batches() -> None:
+    """A ratio is biased on few rows; that of few pairs of rows is a mean."""
+    for objective, rows in (("logistic", 1000), ("auc", 1000), ("f1", 5000), (max, 5000)):
+        assert DESClassifier(objective)._rows(ScoreModel(objective)) == rows
+
+
 def test_a_callable_is_minimised() -> None:
     def error(y: Any, score: Any, sample_weight: Any) -> float:
         assert set(np.unique(y)) <= {0.0, 1.0}
@@ -149,6 +155,9 @@ def test_partial_fit_goes_on_where_fit_stopped() -> None:
         parts.partial_fit(X, Y, classes=[0, 1])
     assert parts.n_iter_ == whole.n_iter_ == 6
     assert parts.coef_.tobytes() == whole.coef_.tobytes()
+    few = {"rounds": 2, "workers": 2, "class_weight": {0: 1, 1: 5}}
+    weighed = DESClassifier(**few).partial_fit(X, Y, classes=[0, 1])
+    assert weighed.coef_.tobytes() == DESClassifier(**few).fit(X, Y).coef_.tobytes()
     y = X @ np.ones(6)
     regressor = DESRegressor(rounds=3, workers=2).fit(X, y).partial_fit(X, y)
     assert regressor.coef_.tobytes() == DESRegressor(rounds=6, workers=2).fit(X, y).coef_.tobytes()
@@ -160,9 +169,11 @@ def test_partial_fit_goes_on_where_fit_stopped() -> None:
 
 def test_warm_start_begins_at_the_last_coefficients() -> None:
     model = DESClassifier(rounds=20, workers=2, warm_start=True).fit(X, Y)
-    before = model.coef_.copy()
+    before, intercept = model.coef_.copy(), model.intercept_.copy()
+    assert abs(intercept[0]) > 1e-3
     model.set_params(rounds=1, step_size=1e-9).fit(X, Y)
     np.testing.assert_allclose(model.coef_, before, atol=1e-6)
+    np.testing.assert_allclose(model.intercept_, intercept, atol=1e-6)
     with pytest.raises(ValueError, match="warm_start=False"):
         model.fit(X[:, :3], Y)
 

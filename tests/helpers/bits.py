@@ -153,6 +153,9 @@ def cases() -> Iterator[tuple[str, dict[str, Any]]]:
 
     for name, (objective, _) in OBJECTIVES.items():  # steps by their searches, losses by values
         yield f"des-mr {name}", {"fun": objective, "layout": name, "method": "des-mr"}
+        if name in ("cox efron", "score logistic", "sensors A relaxed", "cart-pole"):
+            fresh = {"fun": objective, "layout": name, "method": "fed-zo-sgd"}
+            yield f"fed-zo-sgd {name}", fresh  # a minibatch for each iteration
 
 
 def _patients() -> tuple[Any, ...]:

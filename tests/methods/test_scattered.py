@@ -11,7 +11,7 @@ import desopt
 from desopt.contract import codec
 from desopt.contract.scattered import PIECE, Scattered, pieces_of
 from desopt.contract.types import Answer, Task
-from desopt.methods.des import DES
+from desopt.methods.des import DES, _scattered
 from desopt.methods.samplers import Gaussian, MixtureGaussian, MixtureRademacher
 from desopt.methods.searches import OnePlusOne
 
@@ -79,6 +79,11 @@ def test_a_scattered_vector_is_that_array() -> None:
     y.put(np.array([5, 3]), np.array([7.0, 8.0]))
     assert (y[np.array([3, 5])].tolist(), x[np.array([3, 5])].tolist()) == ([8.0, 7.0], [0.0, 2.0])
     assert b"".join(p.tobytes() for p in y.pieces()) == np.asarray(y).tobytes()
+
+
+def test_a_negative_zero_is_kept_in_a_merge() -> None:
+    kept = _scattered(9, np.array([1, 4, 7]), np.array([-0.0, 0.0, 1.0]))
+    assert (kept.columns.tolist(), str(kept.values[0])) == ([1, 7], "-0.0")
 
 
 def test_runs_resume_and_results_are_arrays(tmp_path: Path) -> None:

@@ -71,6 +71,17 @@ def test_the_optimum_is_that_of_scipy() -> None:
     np.testing.assert_allclose(result.x, best.x, atol=1e-4)
 
 
+def test_steps_without_a_value_are_counted_and_undone() -> None:
+    """In the compiled search: every step makes predictors infinite."""
+    with pytest.warns(RuntimeWarning, match="NaN or infinity 30 times"):
+        found = desopt.minimize(
+            Cox(), None, (1e200 * X, TIME, EVENT), workers=1, rounds=1, iterations=30,
+            step_size=1e200, eval_every=0,
+        )  # fmt: skip
+    assert found.nan_count == 30
+    assert not found.x.any()
+
+
 def test_lasso_meets_the_conditions_of_its_optimum() -> None:
     """With steps of one coordinate: a step of several can fall in none of them."""
     lasso = 0.1

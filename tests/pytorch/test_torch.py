@@ -325,6 +325,23 @@ def test_an_error_leaves_the_module_as_it_was() -> None:
     assert bits(model) == bits(net())
 
 
+def test_ctrl_c_leaves_the_module_as_after_the_last_whole_round() -> None:
+    calls: list[int] = []
+
+    def stopped(model: Any, batch: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 17:  # a round takes 7 values
+            raise KeyboardInterrupt
+        return smooth(model, batch)
+
+    model, expected = net(), net()
+    settings = {**QUICK, "eval_every": 0}
+    with pytest.raises(desopt.Interrupted):
+        desopt.torch.train(model, stopped, data(), **settings)
+    desopt.torch.train(expected, smooth, data(), **{**settings, "rounds": 2})
+    assert bits(model) == bits(expected) != bits(net())
+
+
 def test_steps_of_an_optimiser_are_rounds(tmp_path: Path) -> None:
     X, y = data()
     settings: dict[str, Any] = {"iterations": 6, "step_size": 0.05}
