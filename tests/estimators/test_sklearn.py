@@ -155,7 +155,7 @@ def test_partial_fit_goes_on_where_fit_stopped() -> None:
         parts.partial_fit(X, Y, classes=[0, 1])
     assert parts.n_iter_ == whole.n_iter_ == 6
     assert parts.coef_.tobytes() == whole.coef_.tobytes()
-    few = {"rounds": 2, "workers": 2, "class_weight": {0: 1, 1: 5}}
+    few: dict[str, Any] = {"rounds": 2, "workers": 2, "class_weight": {0: 1, 1: 5}}
     weighed = DESClassifier(**few).partial_fit(X, Y, classes=[0, 1])
     assert weighed.coef_.tobytes() == DESClassifier(**few).fit(X, Y).coef_.tobytes()
     y = X @ np.ones(6)
