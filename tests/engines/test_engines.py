@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import tracemalloc
@@ -96,8 +97,12 @@ def problem(method: str, kind: str) -> tuple[Any, Any]:
 
 
 @functools.cache
-def reference(method: str, kind: str) -> desopt.Result:
-    return run(*problem(method, kind), method=method, engine="serial")
+def reference(method: str, kind: str) -> tuple[desopt.Result, Any]:
+    """A serial run, and the answers in its journal."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "run.journal"
+        result = run(*problem(method, kind), method=method, engine="serial", journal=path)
+        return result, journals.read(path).answers
 
 
 def matrix() -> list[tuple[str, str, str]]:
@@ -116,19 +121,20 @@ def matrix() -> list[tuple[str, str, str]]:
 def test_same_bits_with_any_number_of_jobs(
     tmp_path: Path, engine: str, method: str, kind: str
 ) -> None:
-    expected = reference(method, kind)
+    expected, answers = reference(method, kind)
+    # starting processes is slow, and how many share the work is no affair of the method
+    numbers = (2,) if engine == "processes" and method not in ("des-mr", "es-csa") else (1, 2, 3)
 
     def with_jobs(jobs: int) -> desopt.Result:
         settings = {"method": method, "engine": engine, "jobs": jobs}
         return run(*problem(method, kind), journal=tmp_path / str(jobs), **settings)
 
-    with ThreadPoolExecutor(3) as pool:  # starting processes is slow
-        results = list(pool.map(with_jobs, (1, 2, 3)))
-    answers = [journals.read(tmp_path / str(jobs)).answers for jobs in (1, 2, 3)]
-    for result in results:
+    with ThreadPoolExecutor(3) as pool:
+        results = list(pool.map(with_jobs, numbers))
+    for jobs, result in zip(numbers, results, strict=True):
         assert result.engine == engine
         assert_same(result, expected)
-    assert answers[0] == answers[1] == answers[2]
+        assert journals.read(tmp_path / str(jobs)).answers == answers
     assert not np.array_equal(expected.x, np.zeros(N)), "runs that do nothing prove nothing"
 
 
@@ -202,6 +208,7 @@ def test_closures_lambdas_and_local_classes_reach_processes() -> None:
 
 MAIN = """
 import sys
+import tempfile
 import numpy as np
 import desopt
 print("top")
