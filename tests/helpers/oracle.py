@@ -312,7 +312,7 @@ def ramp_drop(accepts: NDArray[np.int64]) -> float:
     per = accepts.sum(axis=0)
     tiny, huge = per[:e].sum() / (W * e), per[-e:].sum() / (W * e)
     if tiny < 1 / 3:
-        above = [k + 1 for k in range(k0) if per[k:].sum() >= max(1, W / 5)]
+        above = [k + 1 for k in range(k0) if per[k:].sum() >= max(1, W / 10)]
         drop = float(max(above, default=0))
     else:
         score = np.append(np.cumsum((W * (tiny + huge) / 2 - per)[::-1])[::-1], 0.0)
@@ -329,6 +329,22 @@ def lacking(M: int) -> float:
 def first_level(drop: float, k0: int, K: int, M: int) -> float:
     r = 2 * drop / k0 - 1
     return float(20 * r * abs(r) + math.log2(K) / 4 + 0.75 - 3.2 * lacking(M))
+
+
+def noisy(accepts: NDArray[np.int64]) -> bool:
+    """Whether few tiny steps of (W, k0) decisions in a ramp were accepted."""
+    k0 = accepts.shape[1]
+    return bool(accepts[:, : min(k0, max(3, k0 // 6))].mean() < 1 / 3)
+
+
+def found(mask: NDArray[Any]) -> tuple[float, float, float]:
+    """A, T1 and T0 after a first round with these (M, K) decisions."""
+    (M, K), k0 = mask.shape, min(mask.shape[1], 64)
+    e = min(k0, max(3, k0 // 6))
+    A = first_level(ramp_drop(mask[:, :k0]), k0, K, M)
+    p0 = (6 + mask[:, :e].sum()) / (12 + M * e)
+    T0 = max(4, 24 / M) if noisy(mask[:, :k0]) else 24.0
+    return A, T0 * min(p0, 0.5), T0
 
 
 def auto(
@@ -370,10 +386,7 @@ def auto(
         w = min(0.25, M / 40)
         rare = min(w, M * K * drawn / len(x0))
         if t == 0:
-            e = min(k0, max(3, k0 // 6))
-            A = first_level(ramp_drop(mask[:, :k0]), k0, K, M)
-            p0 = (6 + mask[:, :e].sum()) / (12 + M * e)
-            T1, T0 = 24 * min(p0, 0.5), 24.0
+            A, T1, T0 = found(mask)
         else:
             controls, votes = M * sum(control), [np.sign((v - x) @ h) for v in finals]
             fade = 1 - min(0.1, controls / 200)
@@ -389,7 +402,7 @@ def auto(
             low = 0.3 + 0.8 * lacking(M)
             sure = np.clip(clear / 0.3, 0, 1)
             goal = 0.3 if p0 < 0.4 else max(low, low + (0.5 - low) * (1 - sure))
-            step = min(1, M * K / 100) * np.clip(3 * (u - goal), -1.5, 1.5)
+            step = min(1, M * K / 100) * np.clip(3 * (u - goal), -1.5, 3.0 if p0 < 0.4 else 1.5)
             A += step if p0 < 0.4 else min(step, clear)
         d = np.mean([v - x for v in finals], axis=0)
         if d.any():

@@ -70,7 +70,8 @@ PROBLEMS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     **{name: ("lr", (X, Y), {}) for name in desopt.METHODS},
     "es": (least_squares, (X, Y), {"step_size": 0.03}),
     "des": ("lr", (X, Y), {"max_evaluations": 4 * 36 - 10}),  # the last round is shortened
-    "des-mg": ("nsvm", (CSR, Y), {}),
+    "des-mg": ("nsvm", (CSR, Y), {"step_size": "auto"}),
+    "des-c": ("lr", (X, Y), {"step_size": "auto", "iterations": 12}),
     "des-mr": (least_squares, load, {"log_values": False}),  # whole rounds from the first one on
     "fed-zo-sgd": ("lr", [(CSR[w::4], Y[w::4]) for w in range(4)], {"participation": 0.5}),
     "es-csa": (least_squares, (X, Y), {}),

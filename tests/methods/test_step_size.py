@@ -6,12 +6,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers import oracle
 from numpy.typing import NDArray
 
 import desopt
 from desopt.contract.types import Answer
 from desopt.methods import DES, ES
-from desopt.methods.samplers import CustomSampler, Gaussian, MixtureGaussian, MixtureRademacher
+from desopt.methods.samplers import (
+    CustomSampler,
+    Gaussian,
+    MixtureGaussian,
+    MixtureRademacher,
+)
 from desopt.methods.step_size import RAMP
 from desopt.testing import check_method
 
@@ -108,6 +114,23 @@ def test_the_heading_remembers_for_a_coordinate_to_be_drawn_once(n: int, weight:
     state = method.merge(method.init(np.zeros(n)), [Answer(i, b"\xff\xff") for i in range(3)])
     heading: Vector = state.heading  # type: ignore[attr-defined]
     assert np.linalg.norm(heading) == pytest.approx(weight)
+
+
+@pytest.mark.parametrize("iterations", [20, RAMP, RAMP + 40])
+@pytest.mark.parametrize("rate", [0.02, 0.1, 0.3, 0.5])
+def test_the_first_round_of_noisy_values(iterations: int, rate: float) -> None:
+    """Accepted by luck, and less and less often: the level and p0, as in the oracle."""
+    random = np.random.default_rng(iterations)
+    method = DES(step_size="auto", iterations=iterations)
+    for workers in (1, 3, 10):
+        chance = np.where(np.arange(iterations) < 5, rate, rate / 5)
+        bits = random.random((workers, iterations)) < chance
+        bits[:, -1] = False  # the last value is that of the new start
+        answers = [Answer(i, np.packbits(row, bitorder="little").tobytes())
+                   for i, row in enumerate(bits)]  # fmt: skip
+        state: Any = method.merge(method.init(np.zeros(4)), answers)
+        expected = oracle.found(bits)
+        assert (state.level, state.tiny, state.controls) == pytest.approx(expected)
 
 
 def test_hostile_answers_move_the_level_only_so_far() -> None:

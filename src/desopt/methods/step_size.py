@@ -233,11 +233,11 @@ def ramp_drop(accepts: list[int], workers: int) -> float:
     count, end = len(accepts), ramp_end(len(accepts))
     tiny, huge = (sum(part) / (workers * end) for part in (accepts[:end], accepts[-end:]))
     drop = 0.0
-    if tiny < NOISY_RAMP:
+    if is_noisy(accepts, workers):
         larger = 0
         for k in range(count - 1, -1, -1):
             larger += accepts[k]
-            if larger >= max(1.0, workers / 5):
+            if larger >= max(1.0, workers / 10):
                 drop = k + 1.0
                 break
     else:
@@ -251,6 +251,12 @@ def ramp_drop(accepts: list[int], workers: int) -> float:
                 first = k
         drop = (first + last) / 2
     return min(max(drop, 0.5), count - 0.5)
+
+
+def is_noisy(accepts: list[int], workers: int) -> bool:
+    """Whether few tiny steps of a ramp were accepted: then values have noise of their own."""
+    end = ramp_end(len(accepts))
+    return sum(accepts[:end]) < NOISY_RAMP * workers * end
 
 
 def first_level(drop: float, ramp: int, iterations: int, workers: int) -> float:
@@ -384,7 +390,10 @@ class AutoTally(Tally):
         level = first_level(ramp_drop(self._ramp, M), ramp, self._iterations, M)
         end = ramp_end(ramp)
         p0 = (6.0 + sum(self._ramp[:end])) / (12.0 + M * end)
-        return {"level": level, "tiny": 24.0 * min(p0, 0.5), "controls": 24.0, "agreement": 1.0}
+        # luck is soon used up: where values are noisy, fewer tiny steps will be accepted
+        controls = max(4.0, 24.0 / M) if is_noisy(self._ramp, M) else 24.0
+        tiny = controls * min(p0, 0.5)
+        return {"level": level, "tiny": tiny, "controls": controls, "agreement": 1.0}
 
     def _followed(self) -> dict[str, Any]:
         state, M, K = self._state, self._workers, self._iterations
@@ -411,7 +420,8 @@ class AutoTally(Tally):
         else:
             low = LOW + 0.8 * few(M)
             goal = max(low, HIGH - (HIGH - low) * min(max(clear / SURE, 0.0), 1.0))
-        step = min(1.0, M * K / BITS) * min(max(GAIN * (u - goal), -MOST), MOST)
+        most = 2.0 * MOST if noisy else MOST  # after a ramp of luck, the way up may be long
+        step = min(1.0, M * K / BITS) * min(max(GAIN * (u - goal), -MOST), most)
         level = state.level + (step if noisy else min(step, clear))
         return {"level": level, "tiny": tiny, "controls": controls, "agreement": agreement}
 
