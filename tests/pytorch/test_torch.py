@@ -232,6 +232,7 @@ def test_only_what_has_moved_is_kept_beside_the_module() -> None:
     assert parameters._written.columns.tolist() == [3, 7, 50, 99]
     parameters.write(Scattered(100, [4], [1.0]))  # all others are the base again
     assert np.flatnonzero((parameter.detach() - base).numpy()).tolist() == [4]
+    assert parameters._written.columns.tolist() == [4]
     assert parameters._base is None
     parameters.write(np.full(100, 2.0))
     np.testing.assert_array_equal(parameter.detach().numpy(), base.numpy() + 2.0)
