@@ -8,7 +8,7 @@ CPU    ?= $(if $(filter x86_64,$(shell uname -m)),x86-64-v2,generic)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test kills bits cluster torch benches docs lint dist bench clean
+.PHONY: help demo test kills bits cluster torch trackers benches docs lint dist bench clean
 
 help: ## show this list
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -39,6 +39,9 @@ cluster: $(VENV)/.cluster-installed ## run the tests on Ray, Flower, Dask and MP
 
 torch: $(VENV)/.torch-installed ## run the tests with PyTorch
 	$(BIN)/python -m pytest tests/pytorch tests/test_examples.py::test_example_runs[torch_error_rate]
+
+trackers: $(VENV)/.trackers-installed ## run the tests with TensorBoard, MLflow and Weights & Biases
+	$(BIN)/python -m pytest tests/trackers
 
 docs: $(VENV)/.docs-installed ## build the documentation site, check it and run its code
 	$(BIN)/python docs/site/build.py
@@ -98,6 +101,11 @@ $(VENV)/.docs-installed: pyproject.toml | $(VENV)/.dev-installed
 $(VENV)/.benches-installed: pyproject.toml | $(VENV)/.dev-installed
 	@echo "installing COCO and benchopt into $(VENV) (once; a minute or so)"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,bbob]' benchopt
+	@touch $@
+
+$(VENV)/.trackers-installed: pyproject.toml | $(VENV)/.dev-installed
+	@echo "installing TensorBoard, MLflow and Weights & Biases into $(VENV) (once; a minute or two)"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,trackers]'
 	@touch $@
 
 # This release first: a range alone may take gigabytes of CUDA.

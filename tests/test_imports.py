@@ -14,7 +14,7 @@ PACKAGE = Path(desopt.__file__).parent
 #: The house from the bottom up. A module may import from its own folder and from those below it.
 LAYERS = (
     "_version", "system", "kernels", "contract", "methods", "data", "objectives", "plugins",
-    "theory", "protocol", "engines", "testing", "run", "estimators", "sklearn",
+    "theory", "protocol", "engines", "testing", "run", "trackers", "estimators", "sklearn",
     "torch", "federate", "studies", "report", "bench", "watch", "cli", "__main__",
 )  # fmt: skip
 LEVEL = {name: level for level, name in enumerate(LAYERS)}

@@ -10,7 +10,7 @@ import numpy as np
 
 from desopt.contract.errors import check_name
 from desopt.run.minimize import minimize
-from desopt.run.observers.callbacks import is_scipys
+from desopt.run.observers.callbacks import is_scipys, with_point
 from desopt.run.options import options_of
 from desopt.run.result import Result
 from desopt.run.scipy_constraints import violations
@@ -112,9 +112,4 @@ def _with_callback(callback: Callable[..., Any], given: Mapping[str, Any]) -> di
     ours = (before,) if callable(before) else tuple(before)
     if is_scipys(callback):  # it expects a value after every round
         return {"callbacks": (*ours, callback), "eval_every": given.get("eval_every", 1)}
-    return {"callbacks": (*ours, partial(_with_point, callback))}
-
-
-def _with_point(callback: Callable[[Any], Any], row: Any) -> None:
-    """SciPy's older convention: x only, and no meaning in what is returned."""
-    callback(np.copy(row.x))
+    return {"callbacks": (*ours, partial(with_point, callback))}

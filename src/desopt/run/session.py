@@ -100,9 +100,10 @@ class Session:
         settings = self.settings
         rules = {name: getattr(settings, name) for name in RULES}
         stopping = Stopping(self.job, settings.rounds, evaluation, **rules)
+        callbacks = Callbacks(settings.callbacks, self.job)
+        self._stack.callback(callbacks.close)
         return stopping, [
-            evaluation, stopping, self.record, *self.journals, self.bar,
-            Callbacks(settings.callbacks, self.job.space),
+            evaluation, stopping, self.record, *self.journals, self.bar, callbacks,
         ]  # fmt: skip
 
     def result(self, end: End, engine: Engine, why: str, objective: int) -> Result:

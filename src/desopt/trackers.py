@@ -1,0 +1,210 @@
+"""Callbacks for trackers of experiments: TensorBoard, MLflow, Weights & Biases, ``logging``.
+
+::
+
+    desopt.minimize(fun, x0, callbacks=[TensorBoard("runs/first")])
+
+Each gets the columns of every row (``desopt.run.history.COLUMNS``) as metrics, with the round as
+the step, and the settings of the run where the tracker has a place for them. A resumed run goes on
+at its round.
+
+Tracking is beside the point of a run: a tracker that fails is reported once, with a warning, and
+left out from then on. The round it failed in is in the journal already.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+from desopt.run.history import COLUMNS, Row
+from desopt.system.terminal import warn
+
+
+class Tracker:
+    """A callback with a beginning and an end, whose failures do not end the run.
+
+    A tracker of one's own defines any of ``_begin(settings)``, ``_log(round, metrics)`` and
+    ``_close()``.
+    """
+
+    def __init__(self) -> None:
+        self._failed = False
+
+    def begin(self, settings: Mapping[str, Any]) -> None:
+        """The run begins, or goes on; its settings on one level."""
+        self._try(lambda: self._begin(settings))
+
+    def __call__(self, row: Row) -> None:
+        """A round is done. The loss is left out where it was not evaluated."""
+        metrics = {name: float(row[name]) for name in COLUMNS if name != "round"}
+        if math.isnan(metrics["loss"]):
+            del metrics["loss"]
+        self._try(lambda: self._log(row["round"], metrics))
+
+    def close(self) -> None:
+        """The run has ended, in whatever way."""
+        self._try(self._close)
+
+    def _begin(self, settings: Mapping[str, Any]) -> None: ...
+
+    def _log(self, round: int, metrics: Mapping[str, float]) -> None: ...
+
+    def _close(self) -> None: ...
+
+    def _try(self, step: Callable[[], None]) -> None:
+        if self._failed:
+            return
+        try:
+            step()
+        except Exception as error:
+            self._failed = True
+            text = f"{type(error).__name__}: {error}"
+            warn(
+                f"{type(self).__name__} has failed and is left out from now on; the run goes on "
+                f"({text[:500]})",
+                RuntimeWarning,
+                stacklevel=6,
+            )
+
+
+class TensorBoard(Tracker):
+    """Scalars ``desopt/loss``, ``desopt/evaluations``, ... as event files in a folder.
+
+    They are float32, as all scalars of TensorBoard. TensorFlow is not needed.
+    """
+
+    def __init__(self, folder: str, prefix: str = "desopt/") -> None:
+        super().__init__()
+        self._summary = _required("tensorboard.summary", "tensorboard")
+        self._folder, self._prefix = str(folder), prefix
+
+    def _begin(self, settings: Mapping[str, Any]) -> None:
+        self._writer = self._summary.Writer(self._folder)
+
+    def _log(self, round: int, metrics: Mapping[str, float]) -> None:
+        for name, value in metrics.items():
+            self._writer.add_scalar(f"{self._prefix}{name}", value, step=round)
+        self._writer.flush()
+
+    def _close(self) -> None:
+        self._writer.close()
+
+
+class MLflow(Tracker):
+    """A run of MLflow: settings as parameters, columns as metrics.
+
+    tracking_uri
+        ``sqlite:///runs.db``, a server, ...; None: MLflow's own choice.
+    experiment, run_name
+        Where it belongs; the experiment is made if there is none.
+    run_id
+        Go on with this run instead, as after resuming from a journal.
+    """
+
+    def __init__(
+        self,
+        tracking_uri: str | None = None,
+        experiment: str = "desopt",
+        run_name: str | None = None,
+        run_id: str | None = None,
+    ) -> None:
+        super().__init__()
+        self._entities = _required("mlflow.entities", "mlflow")
+        self._tracking = _required("mlflow.tracking", "mlflow")
+        self._uri, self._experiment, self._name = tracking_uri, experiment, run_name
+        self.run_id = run_id
+
+    def _begin(self, settings: Mapping[str, Any]) -> None:
+        self._client = self._tracking.MlflowClient(self._uri)
+        if self.run_id is not None:
+            return
+        known = self._client.get_experiment_by_name(self._experiment)
+        id = (
+            self._client.create_experiment(self._experiment)
+            if known is None
+            else known.experiment_id
+        )
+        self.run_id = self._client.create_run(id, run_name=self._name).info.run_id
+        params = [self._entities.Param(name, str(value)[:500]) for name, value in settings.items()]
+        for at in range(0, len(params), 100):  # the most that a server takes at once
+            self._client.log_batch(self.run_id, params=params[at : at + 100])
+
+    def _log(self, round: int, metrics: Mapping[str, float]) -> None:
+        now = int(1000 * time.time())
+        found = [self._entities.Metric(name, value, now, round) for name, value in metrics.items()]
+        self._client.log_batch(self.run_id, metrics=found)
+
+    def _close(self) -> None:
+        self._client.set_terminated(self.run_id)
+
+
+class WandB(Tracker):
+    """A run of Weights & Biases; ``settings`` are those of ``wandb.init``.
+
+    ``WandB(project="mine", mode="offline")`` writes to disk only.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__()
+        self._wandb = _required("wandb", "wandb")
+        self._settings = settings
+
+    def _begin(self, settings: Mapping[str, Any]) -> None:
+        given = dict(self._settings)
+        config = {**settings, **given.pop("config", {})}
+        self._run = self._wandb.init(config=config, **given)
+
+    def _log(self, round: int, metrics: Mapping[str, float]) -> None:
+        self._run.log(dict(metrics), step=round)
+
+    def _close(self) -> None:
+        self._run.finish()
+
+
+class Log(Tracker):
+    """A line of Python's ``logging`` for every round in which f was evaluated, and the settings.
+
+    ``logger``: its name, or a ``logging.Logger``. ``every``: a line for all rounds.
+    """
+
+    def __init__(
+        self,
+        logger: str | logging.Logger = "desopt",
+        level: int = logging.INFO,
+        every: bool = False,
+    ) -> None:
+        super().__init__()
+        self._logger = logging.getLogger(logger) if isinstance(logger, str) else logger
+        self._level, self._every = level, every
+
+    def _begin(self, settings: Mapping[str, Any]) -> None:
+        self._logger.log(
+            self._level, "begin: %s", settings.get("method.name"), extra={"desopt": dict(settings)}
+        )
+
+    def _log(self, round: int, metrics: Mapping[str, float]) -> None:
+        if "loss" not in metrics and not self._every:
+            return
+        loss = f"loss {metrics['loss']:.6g}, " if "loss" in metrics else ""
+        failed = f", {metrics['nans']:.0f} failed" if metrics["nans"] else ""
+        self._logger.log(
+            self._level, "round %d: %s%.0f evaluations, %.0f bytes up, %.3g s%s", round, loss,
+            metrics["evaluations"], metrics["bytes_up"], metrics["seconds"], failed,
+            extra={"desopt": {"round": round, **metrics}},
+        )  # fmt: skip
+
+
+def _required(module: str, extra: str) -> Any:
+    """A module of an extra, imported now: a missing one is no matter for the midst of a run."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise ImportError(f"{extra} is missing ({error}); pip install 'desopt[{extra}]'") from error
+
+
+__all__ = ["Log", "MLflow", "TensorBoard", "Tracker", "WandB"]

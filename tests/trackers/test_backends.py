@@ -1,0 +1,97 @@
+"""Each tracker against its real back end, read back by the back end's own code."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.watched import ROUNDS, search
+
+from desopt import trackers
+
+pytestmark = pytest.mark.filterwarnings("default")  # of other packages
+
+
+def columns(result: Any) -> dict[str, list[tuple[int, float]]]:
+    """By name: rounds and values, as a tracker should have them."""
+    names = [name for name in result.history[0] if name != "round"]
+    return {
+        name: [(row["round"], float(row[name])) for row in result.history if row[name] == row[name]]
+        for name in names
+    }
+
+
+def test_tensorboard_event_files(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard", reason="needs the extra tensorboard: make trackers")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from tensorboard.util import tensor_util
+
+    folder = tmp_path / "events"
+    half: dict[str, Any] = {"callbacks": [trackers.TensorBoard(str(folder))], "eval_every": 3}
+    search(tmp_path / "a.journal", ROUNDS // 2, **half)
+    half["callbacks"] = [trackers.TensorBoard(str(folder))]
+    result = search(tmp_path / "a.journal", **half)  # resumed
+    found = EventAccumulator(str(folder), size_guidance={"tensors": 0})
+    found.Reload()
+    for name, expected in columns(result).items():
+        events = found.Tensors(f"desopt/{name}")
+        assert [event.step for event in events] == [step for step, _ in expected]
+        values = [float(tensor_util.make_ndarray(event.tensor_proto)) for event in events]
+        assert values == pytest.approx([value for _, value in expected], rel=1e-6)  # float32
+
+
+@pytest.mark.parametrize("store", ["sqlite", "file"])
+def test_mlflow_stores(tmp_path: Path, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("mlflow", reason="needs the extra mlflow: make trackers")
+    from mlflow.tracking import MlflowClient
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    uri = f"sqlite:///{tmp_path}/runs.db" if store == "sqlite" else (tmp_path / "runs").as_uri()
+    tracker = trackers.MLflow(uri, run_name="first")
+    settings: dict[str, Any] = {"eval_every": 3}
+    search(tmp_path / "a.journal", ROUNDS // 2, callbacks=[tracker], **settings)
+    again = trackers.MLflow(uri, run_id=tracker.run_id)
+    result = search(tmp_path / "a.journal", callbacks=[again], **settings)
+    client = MlflowClient(uri)
+    (run,) = client.search_runs([client.get_experiment_by_name("desopt").experiment_id])
+    assert (run.info.run_name, run.info.status) == ("first", "FINISHED")
+    assert run.data.params["method.name"] == "des-mr"
+    assert run.data.params["workers"] == "3"
+    for name, expected in columns(result).items():
+        history = client.get_metric_history(run.info.run_id, name)
+        assert [(metric.step, metric.value) for metric in history] == expected
+
+
+def test_wandb_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("wandb", reason="needs the extra wandb: make trackers")
+    from wandb.proto import wandb_internal_pb2
+    from wandb.sdk.internal.datastore import DataStore
+
+    for name in ("WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_DATA_DIR"):
+        monkeypatch.setenv(name, str(tmp_path / name))
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    tracker = trackers.WandB(
+        project="mine", mode="offline", dir=str(tmp_path), config={"note": "<b>"}
+    )
+    result = search(tmp_path / "a.journal", callbacks=[tracker], eval_every=3)
+    (file,) = tmp_path.glob("wandb/offline-run-*/run-*.wandb")
+    assert os.path.getsize(file) > 0
+    store, config = DataStore(), {}
+    found: dict[str, list[Any]] = {}
+    store.open_for_scan(str(file))
+    while (data := store.scan_data()) is not None:
+        record = wandb_internal_pb2.Record()
+        record.ParseFromString(data)
+        for item in record.history.item:
+            name = item.key or ".".join(item.nested_key)
+            found.setdefault(name, []).append(
+                (record.history.step.num, json.loads(item.value_json))
+            )
+        for item in record.run.config.update:
+            config[item.key or ".".join(item.nested_key)] = json.loads(item.value_json)
+    for name, expected in columns(result).items():
+        assert found[name] == expected
+    assert config["method.name"] == "des-mr"
+    assert config["note"] == "<b>"
