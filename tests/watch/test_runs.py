@@ -76,10 +76,14 @@ def test_a_journal_begun_anew_is_another_run(journal: Path, tmp_path: Path) -> N
     path.write_bytes(journal.read_bytes())
     run = run_of(path)
     other = tmp_path / "b.journal"
-    search(other, 3, seed=7)
-    path.write_bytes(other.read_bytes())  # the same inode
-    run.refresh(soon())
-    assert len(run.index.rounds) == 3
+    for rounds in (3, ROUNDS + 5):  # a shorter file, and a longer one
+        search(other, rounds, seed=7)
+        path.write_bytes(other.read_bytes())  # the same inode
+        run.refresh(soon())
+        assert len(run.index.rounds) == rounds
+        path.write_bytes(journal.read_bytes())
+        run.refresh(soon())
+        assert len(run.index.rounds) == ROUNDS
     path.unlink()
     run.refresh(soon())
     assert (run.index.rounds, run.index.problem) == ([], "")

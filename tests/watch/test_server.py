@@ -187,6 +187,12 @@ def test_only_loopback_needs_none() -> None:
     assert not any(map(is_loopback, ("0.0.0.0", "::", "192.168.0.1", "example.org", "")))
 
 
+def test_any_request_may_be_the_first(root: Path) -> None:
+    for path in ("run?id=a.journal", "point?id=a.journal&round=1", "study?id=study/results.sqlite"):
+        with served(root / "in") as server:
+            assert asked(server, f"/api/{path}")
+
+
 def test_one_broken_file_does_not_hide_the_others(root: Path, tmp_path: Path) -> None:
     (tmp_path / "good.journal").write_bytes((root / "in" / "a.journal").read_bytes())
     (tmp_path / "bad.journal").write_bytes(b"desopt\x02\n" + bytes(100))

@@ -13,7 +13,7 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from hmac import compare_digest
 from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
@@ -81,17 +81,21 @@ class Board:
     def overview(self) -> dict[str, Any]:
         """All runs and studies, one line each."""
         deadline = time.monotonic() + WORK
-        with self._lock:
-            self._look()
-            runs, studies = list(self._runs.values()), list(self._studies.values())
-        for run in runs:
+        runs, studies = self._found()
+        for run in runs.values():
             run.refresh(deadline)
         return {
             "folder": self.tree.root.name,
-            "runs": [run.summary() for run in runs],
-            "studies": [study.summary() for study in studies],
+            "runs": [run.summary() for run in runs.values()],
+            "studies": [study.summary() for study in studies.values()],
             "left_out": self._left_out,
         }
+
+    def _found(self) -> tuple[dict[str, Run], dict[str, StudyView]]:
+        """What is in the folder now, or was a moment ago."""
+        with self._lock:
+            self._look()
+            return self._runs, self._studies
 
     def _look(self) -> None:
         if time.monotonic() - self._looked < PAUSE:
@@ -106,7 +110,7 @@ class Board:
 
     def run(self, query: dict[str, str]) -> dict[str, Any]:
         """The curve of a run, and who answered."""
-        run: Run = self._one(self._runs, query)
+        run = self._one(self._found()[0], query)
         run.refresh(time.monotonic() + WORK)
         return run.curve() | {"open": self._open(run) if run.known else None}
 
@@ -119,11 +123,12 @@ class Board:
 
     def point(self, query: dict[str, str]) -> dict[str, Any]:
         """x after a round."""
-        run = self._one(self._runs, query)
+        run = self._one(self._found()[0], query)
         text = query.get("round", "")
         if not (text.isascii() and text.isdigit() and len(text) < 12):
             raise Refused(HTTPStatus.BAD_REQUEST, f"round must be a whole number, got {text!r:.40}")
         deadline = time.monotonic() + WORK
+        run.refresh(deadline)
         try:
             return self._replayed(run, lambda points: points.shown(int(text), deadline))
         except (ValueError, ArithmeticError, JournalError, OSError) as error:
@@ -139,14 +144,13 @@ class Board:
 
     def study(self, query: dict[str, str]) -> dict[str, Any]:
         """The report's data of a study; only its stamp, if the page has them already."""
-        found = self._one(self._studies, query).data()
+        found = self._one(self._found()[1], query).data()
         seen = ",".join(map(str, found["stamp"]))
         return {"same": True} if query.get("seen") == seen else found | {"stamp": seen}
 
-    def _one(self, found: dict[str, Any], query: dict[str, str]) -> Any:
+    @staticmethod
+    def _one(found: Mapping[str, Found], query: dict[str, str]) -> Found:
         """What was found under this name: a request never leads to any other file."""
-        with self._lock:
-            self._look()
         if query.get("id") not in found:
             raise Refused(HTTPStatus.NOT_FOUND, "no such run or study in this folder")
         return found[query["id"]]

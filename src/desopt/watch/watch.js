@@ -198,6 +198,7 @@ function facts(run, curve) {
 let study = null, curves = null, stamp = "", shownStudy = "";
 async function studies() {
   byId("studies").hidden = !overview.studies.length;
+  byId("study-title").textContent = overview.studies.length === 1 ? overview.studies[0].label : "Studies";
   if (!overview.studies.length) return;
   if (!study) study = choose(byId("study-choice"), "Study", [], () => { stamp = ""; studies(); });
   refill(study, overview.studies.map((each) => [each.id, each.label]));
