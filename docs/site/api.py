@@ -23,6 +23,7 @@ MODULES = {
     "desopt.sklearn": "estimators for scikit-learn",
     "desopt.torch": "PyTorch modules by forward passes",
     "desopt.federate": "Flower's apps",
+    "desopt.trackers": "callbacks for TensorBoard, MLflow, Weights & Biases, logging",
 }
 
 

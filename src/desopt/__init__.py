@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from desopt import federate as federate  # needs Flower, so not in __all__
     from desopt import sklearn as sklearn  # needs scikit-learn
     from desopt import torch as torch  # needs PyTorch
+    from desopt import trackers as trackers  # each needs its own package
     from desopt.contract import streams
     from desopt.contract.errors import (
         EngineError,
@@ -82,6 +83,7 @@ _MODULES = {
     "testing": "desopt.testing",
     "theory": "desopt.theory",
     "torch": "desopt.torch",
+    "trackers": "desopt.trackers",
 }
 
 

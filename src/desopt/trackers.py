@@ -30,6 +30,14 @@ class Tracker:
 
     A tracker of one's own defines any of ``_begin(settings)``, ``_log(round, metrics)`` and
     ``_close()``.
+
+    >>> class Rounds(desopt.trackers.Tracker):
+    ...     def _log(self, round, metrics):
+    ...         print(round, "loss" in metrics)
+    >>> f = lambda x: float(x @ x)
+    >>> result = desopt.minimize(f, np.ones(3), rounds=2, eval_every=2, callbacks=[Rounds()])
+    1 False
+    2 True
     """
 
     def __init__(self) -> None:
@@ -76,6 +84,9 @@ class TensorBoard(Tracker):
     """Scalars ``desopt/loss``, ``desopt/evaluations``, ... as event files in a folder.
 
     They are float32, as all scalars of TensorBoard. TensorFlow is not needed.
+
+    >>> tracker = desopt.trackers.TensorBoard("events")
+    >>> result = desopt.minimize(lambda x: float(x @ x), np.ones(3), rounds=2, callbacks=[tracker])
     """
 
     def __init__(self, folder: str, prefix: str = "desopt/") -> None:
@@ -104,6 +115,11 @@ class MLflow(Tracker):
         Where it belongs; the experiment is made if there is none.
     run_id
         Go on with this run instead, as after resuming from a journal.
+
+    >>> tracker = desopt.trackers.MLflow("sqlite:///runs.db", run_name="first")
+    >>> result = desopt.minimize(lambda x: float(x @ x), np.ones(3), rounds=2, callbacks=[tracker])
+    >>> tracker.run_id is None
+    False
     """
 
     def __init__(
@@ -146,7 +162,9 @@ class MLflow(Tracker):
 class WandB(Tracker):
     """A run of Weights & Biases; ``settings`` are those of ``wandb.init``.
 
-    ``WandB(project="mine", mode="offline")`` writes to disk only.
+    Offline it writes to disk only:
+
+    >>> callbacks = [desopt.trackers.WandB(project="mine", mode="offline")]
     """
 
     def __init__(self, **settings: Any) -> None:
@@ -170,6 +188,9 @@ class Log(Tracker):
     """A line of Python's ``logging`` for every round in which f was evaluated, and the settings.
 
     ``logger``: its name, or a ``logging.Logger``. ``every``: a line for all rounds.
+
+    >>> tracker = desopt.trackers.Log("mine", level=10)
+    >>> result = desopt.minimize(lambda x: float(x @ x), np.ones(3), rounds=2, callbacks=[tracker])
     """
 
     def __init__(

@@ -14,7 +14,10 @@ import desopt
 pytestmark = pytest.mark.docs
 API = runpy.run_path(str(Path(__file__).parents[2] / "docs" / "site" / "api.py"))
 #: Modules about packages that need not be installed, and names of others.
-NEEDS = {"desopt.federate": "flwr", "desopt.torch": "torch", "desopt.engines": "ray"}
+NEEDS = {
+    "desopt.federate": "flwr", "desopt.torch": "torch", "desopt.engines": "ray",
+    "desopt.trackers": "wandb",
+}  # fmt: skip
 KNOWN = {
     "np": np, "desopt": desopt, "data": desopt.data, "streams": desopt.streams,
     "theory": desopt.theory,

@@ -3,13 +3,17 @@
 import hmac
 import http.client
 import json
+import signal
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
+from urllib.request import urlopen
 
 import pytest
 from helpers.fake_results import curves, write
@@ -220,6 +224,20 @@ def test_silent_connections_do_not_keep_others_out(
             continue
     for connection in silent:
         connection.close()
+
+
+def test_the_command_serves_until_ctrl_c(root: Path) -> None:
+    command = [sys.executable, "-m", "desopt", "watch", str(root / "in"), "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        url = process.stdout.readline().split()[3]
+        with urlopen(f"{url}api/overview", timeout=600) as reply:
+            assert json.load(reply)["runs"][0]["id"] == "a.journal"
+        taken = [*command[:-1], str(urlsplit(url).port)]
+        second = subprocess.run(taken, capture_output=True, text=True)
+        assert (second.returncode, "--port 0" in second.stderr) == (1, True)
+        process.send_signal(signal.SIGINT)
+        assert process.wait() == 0
 
 
 def test_watching_changes_nothing(root: Path) -> None:

@@ -34,7 +34,8 @@ def watch(
 ) -> None:  # fmt: skip
     """Watch runs and studies on a live page, while they go on or afterwards.
 
-    Nothing in DIR is changed, and nothing outside of it is read. Ctrl-C ends it.
+    DIR holds journals, folders of desopt run and desopt ask, or studies, at any depth. Nothing in
+    it is changed, and nothing outside of it is read. Ctrl-C ends it.
     """
     from desopt.watch.server import Server
 
