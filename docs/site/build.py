@@ -1,4 +1,4 @@
-"""Build the documentation site: python docs/site/build.py [--out FOLDER].
+"""Build the documentation site: python docs/site/build.py [--quick].
 
 The pages are the Markdown of the repository. They are copied to a folder that Sphinx reads, with
 docs/ as its top, and their links are changed accordingly:
@@ -11,6 +11,7 @@ NAME.html                                 docs/NAME.md
 methods.html                              the tables of README.md
 CONTRIBUTING.html, results/.../*.html     the files of the same names
 examples/NAME.py.html and the like        sources that a page links to
+gallery/NAME.html                         examples/gallery/NAME.py, which is run
 api/MODULE.html                           the docstrings of public names
 ========================================  ======================================================
 """
@@ -18,6 +19,7 @@ api/MODULE.html                           the docstrings of public names
 from __future__ import annotations
 
 import argparse
+import ast
 import os
 import posixpath
 import re
@@ -34,14 +36,18 @@ from sphinx.ext.autodoc.mock import mock
 
 sys.path.insert(0, str(Path(__file__).parent))
 import api
+import gallery
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 
 #: Markdown outside docs/ that is part of the site.
-OTHERS = ("CONTRIBUTING.md", "CHANGELOG.md", "examples/*/README.md", "results/**/*.md")
+OTHERS = ("[!R]*.md", "examples/*/README.md", "results/**/*.md")  # README.md: methods.md
 #: Pages that have no Markdown in the repository, by the heading that they belong to.
-GENERATED = {"Reference": {"api/index.md": "API reference"}}
+GENERATED = {
+    "Start": {"gallery/index.md": "Gallery"},
+    "Reference": {"api/index.md": "API reference"},
+}
 SHOWN = {".py": "python", ".toml": "toml", ".css": "css"}  # sources that get a page
 LINK = re.compile(r"(!?)(\[[^\]]*\])\(([^)#\s]*)(#[^)\s]*)?\)")
 FENCE = re.compile(r"^( *```)([a-z]+)$", re.M)
@@ -99,7 +105,8 @@ def page(stage: Stage, text: str, origin: str) -> str:
         if image:
             stage.copy(source, name)
         elif source.is_dir():
-            name = "gallery/index.md"
+            scripts = path in ("examples", "examples/gallery")
+            name = "gallery/index.md" if scripts else f"{name}/README.md"
         elif source.suffix in SHOWN:
             name += ".md"
             show(stage, path, name)
@@ -172,6 +179,22 @@ def stage_api(stage: Stage) -> None:
     stage.write("api/index.md", api.index())
 
 
+def stage_gallery(stage: Stage, quick: bool) -> None:
+    examples = []
+    for path in gallery.EXAMPLES:
+        shown = gallery.example(path, stage.folder / "gallery", again=not quick)
+        stage.written.add(stage.folder / "gallery" / shown.picture)
+        stage.write(f"gallery/{shown.name}.md", gallery.page(shown))
+        examples.append(shown)
+    scripts = []
+    for path in sorted((ROOT / "examples").glob("*.py")):
+        name = path.relative_to(ROOT).as_posix()
+        show(stage, name, f"{name}.md")
+        title = (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").split("\n")
+        scripts.append((name, title[0]))
+    stage.write("gallery/index.md", gallery.index(examples, scripts))
+
+
 def stage_pages(stage: Stage) -> None:
     sources = [path for path in DOCS.glob("*.md") if path.name != "README.md"]
     for pattern in OTHERS:
@@ -188,15 +211,19 @@ def stage_pages(stage: Stage) -> None:
     stage.write("methods.md", page(stage, methods(), "README.md"))
 
 
-def build(out: Path, work: Path) -> int:
+def build(out: Path, work: Path, quick: bool) -> int:
     stage = Stage(work)
+    stage_gallery(stage, quick)
     stage_pages(stage)
     stage_api(stage)
     stage.remove_others()
-    for script in sorted((DOCS / "pictures").glob("*.py")):  # GitHub shows the committed ones
+    # Drawn anew by the code that they show; the committed ones are for GitHub.
+    for script in () if quick else sorted((DOCS / "pictures").glob("*.py")):
+        print(f"running docs/pictures/{script.name}", flush=True)
         runpy.run_path(str(script))["draw"](stage.folder / "pictures")
     shutil.rmtree(out, ignore_errors=True)
     settings = ["-c", str(DOCS / "site"), "-d", str(work / "doctrees"), "-j", "auto"]
+    print("building the pages", flush=True)
     failed: int = sphinx([*settings, "-q", "-W", "--keep-going", str(stage.folder), str(out)])
     if not failed:
         shutil.copytree(stage.extra, out, dirs_exist_ok=True)
@@ -206,9 +233,11 @@ def build(out: Path, work: Path) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "site")
-    out = parser.parse_args().out.resolve()
+    parser.add_argument("--quick", action="store_true", help="keep the pictures that are there")
+    given = parser.parse_args()
+    out = given.out.resolve()
     os.environ.setdefault("MPLBACKEND", "Agg")
-    if failed := build(out, ROOT / "build" / "docs"):
+    if failed := build(out, ROOT / "build" / "docs", given.quick):
         sys.exit(failed)
     print(f"open {out / 'index.html'}")
 

@@ -41,7 +41,7 @@ def minimize(
     engine: str | Engine = "auto",
     callbacks: Callback | Iterable[Callback] = (),
     journal: str | os.PathLike[str] | None = None,
-    sampler: Sampler | Callable[[np.random.Generator, int], Any] | None = None,
+    sampler: Sampler | Callable[[np.random.Generator, int], Any] | str | None = None,
     mixture: int = 8,
     radius: float = 1e-6,
     population: int | None = None,
