@@ -57,6 +57,13 @@ def test_penalties_and_sparse_rows() -> None:
     assert found == pytest.approx(reference(POINT) + penalty, rel=1e-12)
 
 
+def test_thousands_of_events() -> None:
+    """Their product of sums is beyond all numbers: at x = 0 it is N!."""
+    N = 5000
+    found = value(Cox(), np.zeros(1), (np.ones((N, 1)), np.arange(1.0, N + 1), np.ones(N)))
+    assert found == pytest.approx(special.gammaln(N + 1) / N, rel=1e-12)
+
+
 def test_no_ties_no_difference() -> None:
     data = X, TIME + np.linspace(0.0, 0.5, 80), EVENT
     assert value(Cox(), POINT, data) == value(Cox(ties="breslow"), POINT, data)
