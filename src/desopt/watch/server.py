@@ -160,6 +160,7 @@ class Server(ThreadingHTTPServer):
     """Serves one folder on one address. ``token`` is None where only this machine can connect."""
 
     daemon_threads = True
+    request_queue_size = 4 * MOST  # a full queue keeps a browser waiting for seconds
 
     def __init__(self, root: Path, host: str = "127.0.0.1", port: int = 0) -> None:
         self.board = Board(root)
