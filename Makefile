@@ -63,7 +63,7 @@ dist: $(VENV)/.created ## build the archive and the wheel, check them, and try t
 	$(BIN)/python .ci/try_wheel.py dist/*.whl
 
 bench: $(VENV)/.cluster-installed ## run the benchmarks
-	@for script in $(filter-out %/estimators.py %/expensive.py,$(wildcard benchmarks/*.py)); do \
+	@for script in $(filter-out %/estimators.py %/expensive.py %/race.py,$(wildcard benchmarks/*.py)); do \
 	    echo "== $$script"; $(BIN)/python "$$script" || exit; done
 	$(BIN)/desopt bench
 
