@@ -25,7 +25,7 @@ def test_cocopp_reads_what_was_observed(tmp_path: Path) -> None:
     code = (
         "import sys, cocopp.pproc\n"
         "for folder in sys.argv[1:]:\n"
-        "    found = cocopp.pproc.DataSetList([folder])\n"
+        "    found = cocopp.pproc.processInputArgs([folder], True)[0]\n"
         "    ids = {d.algId for d in found}\n"
         "    print(len(found), *ids, {d.dim for d in found}, max(d.mMaxEvals() for d in found))"
     )
@@ -34,11 +34,11 @@ def test_cocopp_reads_what_was_observed(tmp_path: Path) -> None:
         [sys.executable, "-W", "ignore", "-c", code, *folders], cwd=tmp_path, text=True, check=True,
         capture_output=True,
     )  # fmt: skip
-    read = [line for line in done.stdout.splitlines() if "desopt-" in line]
+    read = [line for line in done.stdout.splitlines() if "{2}" in line]
     assert [line.split()[:3] for line in read] == [
-        ["24", "desopt-es-csa", "{2}"],
-        ["24", "desopt-des-mr-auto", "{2}"],
-        ["30", "desopt-cma-es", "{2}"],
+        ["24", "es-csa", "{2}"],
+        ["24", "des-mr-auto", "{2}"],
+        ["30", "cma-es", "{2}"],
     ]
     assert all(float(line.split()[-1]) <= 20 for line in read)  # 10 n
 
