@@ -16,6 +16,7 @@ help: ## show this list
 	@echo "  PYTHON=python3.12  the interpreter to use       (now: $(PYTHON))"
 	@echo "  VENV=folder        the virtual environment      (now: $(VENV))"
 	@echo "  CPU=name           the CPU of 'make bits'        (now: $(CPU))"
+	@echo "  TESTS=paths        the tests of 'make test'      (all of them, if empty)"
 	@echo "  TORCH=requirement  the PyTorch of 'make torch'  (now: $(TORCH))"
 	@echo "  OUT=folder         where the demo puts its plot (now: $(OUT))"
 
@@ -23,7 +24,7 @@ demo: $(VENV)/.demo-installed ## compare DES with the other methods on a real da
 	@$(BIN)/desopt demo --out '$(OUT)'
 
 test: $(VENV)/.dev-installed ## run the tests and the examples
-	$(BIN)/python -m pytest -n auto --dist worksteal
+	$(BIN)/python -m pytest -n auto --dist worksteal $(TESTS)
 
 kills: $(VENV)/.dev-installed ## run the tests that kill, stop and hang real processes
 	$(BIN)/python -m pytest -m kills -n auto --dist worksteal tests/engines tests/run
