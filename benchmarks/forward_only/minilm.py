@@ -28,7 +28,9 @@ CHOICES: dict[str, dict[str, Any]] = {
 
 
 @cache
-def head(name: str, method: str, rounds: int) -> tuple[Any, dict[str, Any]]:
+def head(
+    name: str, method: str, rounds: int, batch_size: int = BATCH
+) -> tuple[Any, dict[str, Any]]:
     """A linear head on frozen features: by forward passes, and by logistic regression."""
     from sklearn.linear_model import LogisticRegression
 
@@ -36,7 +38,10 @@ def head(name: str, method: str, rounds: int) -> tuple[Any, dict[str, Any]]:
     Z_dev, y_dev = sst2.features("dev")
     baseline = LogisticRegression(max_iter=1000).fit(Z.numpy(), y.numpy())
     model = sst2.flat_head()
-    found = run(model, nn.CrossEntropyLoss(), (Z, y), method=method, rounds=rounds, iterations=50)
+    found = run(
+        model, nn.CrossEntropyLoss(), (Z, y), method=method, rounds=rounds, iterations=50,
+        batch_size=batch_size,
+    )  # fmt: skip
     return model, {
         **found,
         "accuracy": accuracy(model, Z_dev, y_dev),
@@ -44,8 +49,8 @@ def head(name: str, method: str, rounds: int) -> tuple[Any, dict[str, Any]]:
     }
 
 
-def head_alone(name: str, method: str, rounds: int) -> dict[str, Any]:
-    return head(name, method, rounds)[1]
+def head_alone(name: str, method: str, rounds: int, batch_size: int = BATCH) -> dict[str, Any]:
+    return head(name, method, rounds, batch_size)[1]
 
 
 def last_layer(name: str) -> Any:
@@ -119,3 +124,5 @@ def part() -> Iterator[Measurement]:
     for method, rounds in (("des-mr", 100), ("des", 100), ("des-mr", 400)):
         name = f"minilm/{sst2.ALL:,}, head, {method}, {rounds} rounds"
         yield name, partial(head_alone, "full", method, rounds)
+    name = f"minilm/{sst2.ALL:,}, head, des-mr, 400 rounds, batches of 4,096"
+    yield name, partial(head_alone, "full", "des-mr", 400, 4096)
