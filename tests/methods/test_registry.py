@@ -138,6 +138,7 @@ NAMING = (
     "methods/registry.py", "objectives/losses.py",
     "studies/heterogeneity.py", "report/heterogeneity.py",
     "studies/rivals.py", "report/rivals.py", "studies/stepsize.py", "report/stepsize.py",
+    "studies/bbob.py",
 )  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from desopt.system import support
 WITHOUT = """
 import os, select, signal, socket, sys, mmap, time
 import asyncio, multiprocessing, platform, rich.live, subprocess, tempfile
-import cloudpickle, numba, numpy as np, scipy.optimize, scipy.sparse, typer
+import cloudpickle, numba, numpy as np, platformdirs, scipy.optimize, scipy.sparse, typer
 
 for module, names in {
     os: "fork forkpty killpg setsid getuid geteuid getpgid mkfifo posix_spawn posix_spawnp "
