@@ -27,7 +27,7 @@ test: $(VENV)/.dev-installed ## run the tests and the examples
 	$(BIN)/python -m pytest -n auto --dist worksteal $(TESTS)
 
 kills: $(VENV)/.dev-installed ## run the tests that kill, stop and hang real processes
-	$(BIN)/python -m pytest -m kills -n auto --dist worksteal tests/engines tests/run
+	$(BIN)/python -m pytest -m kills -n auto --dist worksteal tests/engines tests/run tests/studies
 
 bits: $(VENV)/.dev-installed ## run the tests of exact bits, compiled for another CPU
 	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && echo "compiling for $(CPU)" && \

@@ -397,6 +397,7 @@ def patience() -> float:
     return 1.0 + 3.0 * (time.perf_counter() - began)
 
 
+@pytest.mark.kills
 @pytest.mark.parametrize("jobs", [1, 3])
 def test_process_that_dies_in_mid_round_is_replaced(tmp_path: Path, jobs: int) -> None:
     fun = at_the_moment(die, once=tmp_path / "done")
@@ -411,6 +412,7 @@ def test_process_that_dies_in_mid_round_is_replaced(tmp_path: Path, jobs: int) -
     assert undisturbed().history["repeated"].tolist() == [0, 0, 0]
 
 
+@pytest.mark.kills
 @pytest.mark.parametrize("victims", [1, 2])
 def test_processes_killed_between_rounds_are_replaced(victims: int) -> None:
     def kill(row: desopt.Row) -> None:
@@ -424,6 +426,7 @@ def test_processes_killed_between_rounds_are_replaced(victims: int) -> None:
     assert_same(result, undisturbed())
 
 
+@pytest.mark.kills
 @pytest.mark.parametrize("hang", [sleep, freeze])
 def test_process_that_hangs_is_replaced(tmp_path: Path, hang: Callable[[], None]) -> None:
     fun = at_the_moment(hang, once=tmp_path / "done")
@@ -436,6 +439,7 @@ def test_process_that_hangs_is_replaced(tmp_path: Path, hang: Callable[[], None]
     assert not psutil.Process().children(recursive=True)
 
 
+@pytest.mark.kills
 @pytest.mark.filterwarnings("ignore:.*began with other code of fun:RuntimeWarning")
 @pytest.mark.filterwarnings("ignore:.*it was replaced:RuntimeWarning")
 @pytest.mark.parametrize(("act", "said"), [(die, "died (signal 9)"), (sleep, "no answer in time")])
@@ -476,6 +480,7 @@ class _Broken:
         raise ModuleNotFoundError("No module named 'simulator'")
 
 
+@pytest.mark.kills
 @pytest.mark.filterwarnings("ignore:.*it was replaced:RuntimeWarning")
 def test_processes_that_cannot_start_stop_the_run() -> None:
     with pytest.raises(desopt.EngineError, match=r"exit code 3.*before it was ready"):

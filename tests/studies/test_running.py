@@ -28,7 +28,10 @@ from desopt.studies.outcomes import CURVE, Outcome
 from desopt.studies.processes import WorkerProcess
 from desopt.studies.store import Store
 
-pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs POSIX signals")
+pytestmark = [
+    pytest.mark.kills,
+    pytest.mark.skipif(os.name != "posix", reason="needs POSIX signals"),
+]
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "study.toml"
 START = """
