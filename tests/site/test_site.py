@@ -1,7 +1,6 @@
 """The documentation site as built by ``make docs``: links, widths, search, no network."""
 
 import json
-import shutil
 import time
 from collections.abc import Iterator
 from html.parser import HTMLParser
@@ -10,23 +9,13 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pytest
+from helpers.browser import needed, started
 
 pytestmark = pytest.mark.docs
-webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
-
 SITE = Path(__file__).parents[2] / "build" / "site"
 PAGES = sorted(path.relative_to(SITE).as_posix() for path in SITE.rglob("*.html"))
 #: Pages of our own making, not of the theme: they have their own tests.
 REPORTS = [name for name in PAGES if name.endswith("report/index.html")]
-BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
-DRIVER = shutil.which("chromedriver")
-needs_browser = pytest.mark.skipif(
-    not (BROWSER and DRIVER), reason="needs a browser: apt-get install chromium chromium-driver"
-)
-FLAGS = (
-    "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync",
-    "--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage",
-)  # fmt: skip
 
 
 class Page(HTMLParser):
@@ -81,14 +70,7 @@ def test_nothing_is_loaded_from_elsewhere(pages: dict[str, Page]) -> None:
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    options = webdriver.ChromeOptions()
-    options.binary_location = BROWSER
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
-    yield driver
-    driver.quit()
+    yield from started(tmp_path_factory.mktemp("profile"))
 
 
 def set_width(browser: Any, width: int) -> None:
@@ -96,7 +78,7 @@ def set_width(browser: Any, width: int) -> None:
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
 
 
-@needs_browser
+@needed
 @pytest.mark.parametrize("width", [390, 1280])
 def test_no_page_complains_or_scrolls_sideways(browser: Any, width: int) -> None:
     set_width(browser, width)
@@ -115,7 +97,7 @@ def test_no_page_complains_or_scrolls_sideways(browser: Any, width: int) -> None
     assert not faults
 
 
-@needs_browser
+@needed
 @pytest.mark.parametrize("word", ["replay", "participation", "momentum"])
 def test_search_finds_a_word_from_disk(browser: Any, word: str) -> None:
     set_width(browser, 390)
