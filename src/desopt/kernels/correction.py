@@ -16,8 +16,10 @@ from numba.extending import overload
 from desopt.kernels.jit import EXACT, exact
 from desopt.kernels.lanes import WIDTH, dot, load_some, zeros
 from desopt.kernels.lanes import total as lane_total
+from desopt.kernels.lowlevel import prefetch
 
 _BLOCK = 1024  # columns
+_AHEAD = 4  # steps whose numbers are asked for before they are needed
 
 
 def at_one(index, j):
@@ -62,6 +64,12 @@ def tilt_of(c, x, mu, v, index, step):
 def predict(g, h, delta, index, step, alpha, out):
     """out[k] = the change that the estimates predict for step k."""
     for k in range(step.shape[0]):
+        if index is not None and k + _AHEAD < step.shape[0]:
+            for j in range(step.shape[1]):
+                r = at(index, k + _AHEAD, j)
+                prefetch(g, r)
+                prefetch(h, r)
+                prefetch(delta, r)
         slope, even = 0.0, 0.0
         for j in range(step.shape[1]):
             r = at(index, k, j)
@@ -91,6 +99,12 @@ def learn(table, old, delta, index, step, alpha, gain, slopes, eta):
     beyond those expected, per alpha: beyond ``project``, or ``predict`` where gain is None.
     """
     for k in range(step.shape[0]):
+        if index is not None and k + _AHEAD < step.shape[0]:
+            for j in range(step.shape[1]):
+                r = at(index, k + _AHEAD, j)
+                prefetch(table, 8 * r)
+                prefetch(old, r)
+                prefetch(delta, r)
         root = math.sqrt(alpha[k])
         slope, even, size = 0.0, 0.0, 0.0
         expected, expected_even = 0.0, 0.0
