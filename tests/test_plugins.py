@@ -4,12 +4,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from helpers.command import call
 from numpy.typing import NDArray
 
 import desopt
@@ -96,19 +98,26 @@ desopt.register("objective", "squared-hinge", squared_hinge)
 '''
 
 
-@pytest.fixture(autouse=True)
-def _registries(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What a test registers is gone after it."""
+@contextmanager
+def all_forgotten() -> Iterator[None]:
+    """As in a process of its own: what is registered in this block is gone after it."""
     registries: list[dict[Any, Any]] = [METHODS, SAMPLERS, OBJECTIVES, plugins._ours]
     before = [dict(registry) for registry in registries]
-    monkeypatch.delenv(plugins.VARIABLE, raising=False)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    yield
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv(plugins.VARIABLE, raising=False)
+        patch.setattr(sys, "path", list(sys.path))
+        yield
     for registry, entries in zip(registries, before, strict=True):
         registry.clear()
         registry.update(entries)
     os.environ.pop(plugins.VARIABLE, None)
     sys.modules.pop("my_plugin", None)
+
+
+@pytest.fixture(autouse=True)
+def _registries() -> Iterator[None]:
+    with all_forgotten():
+        yield
 
 
 @pytest.fixture
@@ -194,11 +203,11 @@ def test_a_node_joins_by_the_names_in_a_description(plugin: Path) -> None:
 
 
 def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """The real one, in the current folder."""
-    return subprocess.run(
-        [sys.executable, "-m", "desopt", *arguments],
-        capture_output=True, text=True, timeout=900, env={**os.environ, **environment},
-    )  # fmt: skip
+    """In the current folder, and as in a process of its own."""
+    with all_forgotten(), pytest.MonkeyPatch.context() as patch:
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        return call(*arguments)
 
 
 @pytest.fixture
@@ -215,7 +224,8 @@ def test_run_resume_and_replay(data: str) -> None:
     done = command(*new, *names)
     assert done.returncode == 1
     assert "first-worker" in done.stderr or "squared-hinge" in done.stderr
-    assert command(*new, *names, "--plugin", "my_plugin").returncode == 0
+    real = [sys.executable, "-m", "desopt", *new, *names, "--plugin", "my_plugin"]
+    subprocess.run(real, check=True, timeout=900)
     assert '"plugin": [\n  "my_plugin"\n ]' in Path("mine/settings.json").read_text()
     resumed = command("run", "--resume", "--out", "mine", "--rounds", "4")
     assert resumed.returncode == 0, resumed.stderr

@@ -6,18 +6,17 @@ import json
 import subprocess
 import sys
 import time
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from helpers import command
 from numpy.typing import NDArray
 
 import desopt
 from desopt.cli import trials
-from desopt.cli.app import main
 from desopt.run.optimizer import OpenTrial
 
 Floats = NDArray[np.float64]
@@ -34,19 +33,12 @@ Call = Callable[..., Done]
 
 
 @pytest.fixture
-def call(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Call:
+def call(tmp_path: Path) -> Call:
     """The command in this process, in an empty folder."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(warnings, "showwarning", None)
 
     def run(*words: object, stdin: str = "") -> Done:
-        monkeypatch.setattr(sys, "argv", ["desopt", *map(str, words)])
-        monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return Done(ended.value.code or 0, *capsys.readouterr())
+        done = command.call(*words, cwd=tmp_path, stdin=stdin)
+        return Done(done.returncode, done.stdout, done.stderr)
 
     return run
 
@@ -57,6 +49,7 @@ def cost(x: Floats) -> float:
 
 def rows(done: Done) -> list[dict[str, str]]:
     assert done.code == 0, done.err
+    assert "desopt: " not in done.err, "a warning"
     return list(csv.DictReader(io.StringIO(done.out)))
 
 
@@ -113,20 +106,11 @@ def _option(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def test_real_processes_and_a_kill(tmp_path: Path) -> None:
+def test_real_processes_and_a_kill(call: Call, tmp_path: Path) -> None:
     """A value that has reached the file outlives kill -9."""
-
-    def call(*words: str, stdin: str = "") -> str:
-        done = subprocess.run(
-            [*COMMAND, *words], cwd=tmp_path, input=stdin, capture_output=True, text=True,
-            timeout=900,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
     plan = call("ask", "lab", "--n", "2", "--seed", "3", "--variables", "a,b", "--csv")
-    ids = [row["id"] for row in csv.DictReader(io.StringIO(plan))]
-    out = call("tell", "lab", ids[0], "-2.5")
+    ids = [row["id"] for row in rows(plan)]
+    out = call("tell", "lab", ids[0], "-2.5").out
     assert out == "value kept; round 1 of 100, 1 value told, 0 failed, best -2.5, 5 open\n"
     values = tmp_path / "lab" / "run.journal.values"
     before = values.stat().st_size
@@ -141,7 +125,7 @@ def test_real_processes_and_a_kill(tmp_path: Path) -> None:
     ]
     assert [each.communicate()[0][:10] for each in both] == [b"value kept"] * 2
     left = "\n".join(f"{id},1" for id in ids[1:])
-    out = call("tell", "lab", "--csv", "-", stdin=f"id,value\n{left}\n")
+    out = call("tell", "lab", "--csv", "-", stdin=f"id,value\n{left}\n").out
     assert out.startswith("3 values told before; 2 values kept; round 2 of 100, 6 values told")
 
 

@@ -1,4 +1,4 @@
-"""The real command, in a process of its own."""
+"""The command line: what it prints and how it ends; in a process of its own where that matters."""
 
 import os
 import signal
@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.command import call
 from typer.testing import CliRunner
 
 import desopt
@@ -17,7 +18,7 @@ from desopt.cli.app import app
 COMMAND = [sys.executable, "-m", "desopt"]
 
 
-def call(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+def call_process(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
     command = [*COMMAND, *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=900)
 
@@ -55,9 +56,11 @@ def test_help_names_the_commands_and_gives_examples() -> None:
     assert "--quick" in call("demo", "--help").stdout
 
 
-def test_version() -> None:
-    done = call("--version")
-    assert (done.returncode, done.stdout) == (0, f"desopt {desopt.__version__}\n")
+def test_version(tmp_path: Path) -> None:
+    shown = (0, f"desopt {desopt.__version__}\n", "")
+    for start in (call, call_process):
+        done = start("--version", cwd=tmp_path)
+        assert (done.returncode, done.stdout, done.stderr) == shown
 
 
 def test_help_loads_no_package_of_a_single_command() -> None:
@@ -67,7 +70,7 @@ def test_help_loads_no_package_of_a_single_command() -> None:
 
 def test_replay_sums_the_journal_up(run: tuple[Path, desopt.Result]) -> None:
     path, result = run
-    done = call("replay", path)
+    done = call_process("replay", path, cwd=path.parent)
     assert done.returncode == 0, done.stderr
     lines = dict(line.split(maxsplit=1) for line in done.stdout.splitlines())
     assert (lines["method"], lines["n"], lines["workers"]) == ("des-mg", "7", "3")
@@ -99,7 +102,9 @@ def test_replay_tells_of_a_torn_end(run: tuple[Path, desopt.Result], tmp_path: P
 
 def test_bad_usage_is_one_line_and_code_2(run: tuple[Path, desopt.Result]) -> None:
     path, _ = run
-    assert "nope" in assert_one_line_error(call("nope"), 2)
+    nowhere = call_process("nope", cwd=path.parent)
+    assert "nope" in assert_one_line_error(nowhere, 2)
+    assert nowhere.stderr == call("nope").stderr
     assert "JOURNAL" in assert_one_line_error(call("replay"), 2)
     assert "--rounds" in assert_one_line_error(call("replay", path, "--rounds", 3), 2)
     assert "0 to 6" in assert_one_line_error(call("replay", path, "--round", 7), 2)
@@ -121,10 +126,11 @@ def test_failure_is_one_line_and_code_1(run: tuple[Path, desopt.Result], tmp_pat
 
 def test_debug_shows_the_traceback(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("no journal\n" * 20)
-    for arguments in (("--debug", "replay", "text"), ("replay", "text", "--debug")):
-        done = call(*arguments, cwd=tmp_path)
-        assert done.returncode == 1
-        assert "Traceback" in done.stderr
+    done = call_process("replay", "text", "--debug", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr
+    with pytest.raises(ValueError, match="journal"):  # Python shows what nobody has caught
+        call("--debug", "replay", "text", cwd=tmp_path)
 
 
 def test_demo_says_which_package_is_missing(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""``desopt run`` as a user types it: real processes, real files, real interrupts."""
+"""``desopt run`` as a user types it: real files, and processes where these are the point."""
 
 import json
 import os
@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers import command
 
 import desopt
 from desopt.data import load, train_test
@@ -19,8 +20,12 @@ SMALL = ("--workers", 3, "--iterations", 20, "--batch-size", 70, "--engine", "se
 
 
 def call(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [*COMMAND, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=900)
+    return command.call("run", *arguments, cwd=cwd)
+
+
+def call_process(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    words = [*COMMAND, *map(str, arguments)]
+    return subprocess.run(words, capture_output=True, text=True, cwd=cwd, timeout=900)
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +44,8 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_run_and_its_folder(file: Path, tmp_path: Path) -> None:
-    done = call("--data", file, "--rounds", 5, "--seed", 3, *SMALL, "--out", "a", cwd=tmp_path)
+    settings = ("--data", file, "--rounds", 5, "--seed", 3, *SMALL)
+    done = call_process(*settings, "--out", "a", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     train, test = train_test(load(file), 3)
     result = desopt.minimize(
@@ -140,7 +146,7 @@ def test_a_function_of_ones_own(file: Path, tmp_path: Path) -> None:
         "--rounds", 6,
     )  # fmt: skip
     own = ("--python", "simulator:cost", "--n", 4, *arguments, "--engine", "processes")
-    done = call(*own, "--jobs", 2, "--log-values", "--out", "d", cwd=tmp_path)
+    done = call_process(*own, "--jobs", 2, "--log-values", "--out", "d", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     summary = json.loads((tmp_path / "d" / "result.json").read_text())
     lines = (tmp_path / "d" / "evaluations.csv").read_text().splitlines()
@@ -150,6 +156,7 @@ def test_a_function_of_ones_own(file: Path, tmp_path: Path) -> None:
     assert summary["loss"] < 1.0
     with_data = ("--python", "simulator:mean_cost", "--n", 6, "--data", file, *arguments)
     done = call(*with_data, "--engine", "serial", "--out", "e", cwd=tmp_path)
+    del sys.modules["simulator"]
     assert done.returncode == 0, done.stderr
     summary = json.loads((tmp_path / "e" / "result.json").read_text())
     assert summary["test_loss"] < summary["initial_loss"] == pytest.approx(np.log(2))
