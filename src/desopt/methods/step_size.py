@@ -154,9 +154,7 @@ class Auto(Fixed):
 
     def sizes(self, t: int, scalars: tuple[float, ...]) -> FloatArray:
         (level,) = scalars
-        alpha = decreasing(self._method.iterations, level)
-        alpha[control_steps(self._method.iterations, t)] *= 2.0**-SMALL
-        return alpha
+        return with_controls(self._method.iterations, t, level)
 
     def proposals(
         self, t: int, scalars: tuple[float, ...], worker: int, n: int, steps: int | None = None
@@ -205,6 +203,15 @@ def decreasing(iterations: int, level: float) -> FloatArray:
 def control_steps(iterations: int, t: int) -> IndexArray:
     """The steps of round t that are made much smaller: would any step be accepted?"""
     return np.flatnonzero((np.arange(iterations) + 7 * t) % PERIOD == 0)
+
+
+@lru_cache(maxsize=8)  # all workers of a round have the same
+def with_controls(iterations: int, t: int, level: float) -> FloatArray:
+    """The step sizes of a round after the first."""
+    alpha = decreasing(iterations, level)
+    alpha[control_steps(iterations, t)] *= 2.0**-SMALL
+    alpha.flags.writeable = False
+    return alpha
 
 
 # --- the ramp ----------------------------------------------------------------------------------
