@@ -247,7 +247,9 @@ def pypop7(module: str, name: str, sigma: float) -> Solver:
 #: The settings of each package, by a name for the table. The module says whether it is installed.
 PACKAGES: dict[str, tuple[str, dict[str, Solver]]] = {
     "desopt": ("desopt", {
-        "auto": ours(step_size="auto"), "0.1": ours(step_size=0.1), "1": ours(step_size=1.0),
+        "auto": ours(step_size="auto"),
+        "auto, K = 1000": ours(step_size="auto", iterations=1000),
+        "1, K = 1000": ours(step_size=1.0, iterations=1000),
     }),
     "evosax": ("evosax", {
         "Open_ES 256, 0.05": evosax("Open_ES", 256, rate=0.05),
