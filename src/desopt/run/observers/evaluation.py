@@ -89,8 +89,11 @@ class Evaluation:
     def _value(self) -> float:
         """f at the engine's state."""
         began = time.perf_counter()
-        totals = self._engine.evaluate(self._workers)
+        value, count = 0.0, 0
+        for total, rows in self._engine.evaluate(self._workers):
+            value += total  # one by one: since Python 3.12, sum() of floats rounds otherwise
+            count += rows
         self._each = time.perf_counter() - began
         self._spent += self._each
         self.count += 1
-        return sum(total for total, _ in totals) / sum(rows for _, rows in totals)
+        return value / count
