@@ -8,10 +8,11 @@ import sys
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from helpers.fake_results import ENDS, case, curves, one_item, outcome, sweep, write
+from helpers.fake_results import DES, ENDS, RIVALS, case, curves, one_item, outcome, sweep, write
 from scipy.stats import spearmanr
 
 from desopt.cli.app import main
@@ -24,6 +25,7 @@ from desopt.report.results import Results, read_results, summarise
 from desopt.studies.store import Store
 
 COMMAND = [sys.executable, "-m", "desopt"]
+ALPHA = "\N{GREEK SMALL LETTER ALPHA}"
 SETS = ("ijcnn1", "rcv1-like", "news20")
 
 
@@ -161,12 +163,31 @@ def test_panels_are_readable_in_grey_and_mark_generated_data(results: Results) -
     assert panels[0].get_yscale() == "log"
 
 
+def texts(legend: Any) -> list[str]:
+    return [text.get_text() for text in legend.get_texts()]
+
+
+def test_the_curves_of_the_paper_tell_their_step_sizes() -> None:
+    figure = figures.planned(one_item("curves", curves(["SUSY"])))[0].make()
+    assert texts(figure.legends[0])[-1] == f"ES-CSA, {ALPHA} = 1"
+    assert figure.legends[0].get_window_extent().width < figure.bbox.width
+    assert figure.axes[0].get_legend() is None
+
+    mixed = one_item("curves", curves(["SUSY"], luck=0.03))  # another one in every panel
+    figure = figures.planned(mixed)[0].make()
+    assert texts(figure.legends[0])[-1] == "ES-CSA"
+    best = {(s.case.problem, s.case.method): s for s in medians.best_steps(mixed.item("curves"))}
+    for problem, axes in zip(("lr", "nsvm", "lsvm"), figure.axes, strict=True):
+        steps = [f"{best[problem, m].case.step_size:g}" for m in (*DES, *RIVALS)]
+        assert texts(axes.get_legend()) == [f"{ALPHA} =", *steps]
+
+
 def test_a_profile_is_drawn_as_computed(results: Results) -> None:
     plan = next(p for p in figures.planned(results) if p.name == "figure-5-profile-momentum")
     low, high = plan.make().axes
     assert [axes.get_title() for axes in (low, high)] == [
-        r"$\delta = 0.05$, 3 instances", r"$\delta = 0.001$, 3 instances",
-    ]  # fmt: skip
+        rf"$\delta = {delta}$, 3 instances, {ALPHA} = 1" for delta in (0.05, 0.001)
+    ]
     assert len(low.get_lines()) == 5
     (best,) = high.get_lines()  # the others solve nothing at this accuracy
     assert np.all(best.get_ydata() == np.ones(2))
@@ -270,9 +291,11 @@ def test_an_own_study_chooses_its_figures_and_its_legends_name_the_step_size() -
     plans = figures.planned(replace(one_item("mine", own), about=asked))
     assert [plan.name for plan in plans] == ["mine-test-loss", "mine-training-error-by-upload"]
     loss, upload = (plan.make() for plan in plans)
-    assert [text.get_text() for text in loss.legends[0].get_texts()] == [
-        "ES, \N{GREEK SMALL LETTER ALPHA} = 10", "DES, best \N{GREEK SMALL LETTER ALPHA}",
-    ]  # fmt: skip
+    assert texts(loss.legends[0]) == ["ES", "DES"]  # DES has its best step size in each panel:
+    assert [texts(axes.get_legend()) for axes in loss.axes] == [
+        [f"{ALPHA} =", "10", "1"],
+        [f"{ALPHA} =", "10", "10"],
+    ]
     assert (loss.axes[-1].get_xlabel(), loss.axes[-1].get_xscale()) == ("rounds", "linear")
     assert upload.axes[-1].get_xlabel() == "bytes sent by the workers"
     assert np.asarray(upload.axes[-1].get_lines()[0].get_xdata())[-1] == 130 * 40
@@ -318,7 +341,7 @@ def test_a_rule_for_the_step_size_is_compared_with_the_best_fixed_one() -> None:
     assert labels == ["ES, α = auto", "ES", "DES, α = auto", "DES"]  # noqa: RUF001
     figure = figures.planned(results)[0].make()
     assert len(figure.axes[0].get_lines()) == 4
-    told = [text.get_text().split()[-1] for text in figure.legends[0].get_texts()]
+    told = [text.split()[-1] for text in texts(figure.legends[0])]
     assert told == ["auto", "1", "auto", "1"]
 
 

@@ -7,7 +7,7 @@ import importlib.util
 import json
 import textwrap
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -61,10 +61,14 @@ def curves(
     lines: Sequence[tuple[Series, Look]], rows: Sequence[str], metric: str, legend: Legend,
     cost: str = "rounds",
 ) -> Figure:  # fmt: skip
-    """A row of panels per data set, a column per problem, the legend above."""
+    """A row of panels per data set, a column per problem, the legend above.
+
+    Where a look stands for several step sizes, every panel tells those of its lines.
+    """
     problems = names.in_order({s.case.problem for s, _ in lines}, LOSSES)
     width = style.TEXT_WIDTH if len(problems) > 1 else style.COLUMN_WIDTH
     figure, grid = _figure(width, 1.6 * len(rows) + 0.5, len(rows), len(problems))
+    told = several_steps(lines)
     for row, data in enumerate(rows):
         for column, problem in enumerate(problems):
             axes = grid[row, column]
@@ -74,12 +78,36 @@ def curves(
                 continue
             _curves(axes, here, metric, cost)
             shown = names.data(data, here[0][0].generated)
-            axes.set_title(plain(f"{names.problem(problem)}, {shown}"))
+            pad = _step_sizes(axes, here, 0.8 * figure.bbox.width / len(problems)) if told else None
+            axes.set_title(plain(f"{names.problem(problem)}, {shown}"), pad=pad)
         grid[row, 0].set_ylabel(names.METRICS[metric])
     for axes in grid[-1]:
         axes.set_xlabel(names.COSTS[cost])
     legend_above(figure, legend)
     return figure
+
+
+def several_steps(lines: Sequence[tuple[Series, Look]]) -> bool:
+    """Whether any look stands for more than one step size."""
+    return len({(look, s.case.step_size) for s, look in lines}) > len({look for _, look in lines})
+
+
+def _step_sizes(axes: Axes, lines: Sequence[tuple[Series, Look]], room: float) -> float:
+    """The step sizes of the lines, between panel and title; returns how high, in points."""
+    from matplotlib.lines import Line2D
+
+    handles = [Line2D([], [], linestyle="", label=f"{names.SETTINGS['step_size']} =")]
+    handles += [
+        Line2D([], [], color=colour, linestyle="", marker=marker or "s", markersize=2.6,
+               label=plain(names.value(series.case.step_size)))
+        for series, (colour, _, marker) in lines
+    ]  # fmt: skip
+    height = _fitting(
+        axes.legend, len(handles), room, handles=handles, loc="lower center",
+        bbox_to_anchor=(0.5, 1), borderpad=0.4, borderaxespad=0, handlelength=0.6,
+        handletextpad=0.3, columnspacing=0.7, labelspacing=0.2, fontsize=6,
+    )  # fmt: skip
+    return height * 72 / axes.figure.dpi + 2
 
 
 def _curves(axes: Axes, lines: Sequence[tuple[Series, Look]], metric: str, cost: str) -> None:
@@ -144,7 +172,7 @@ def cost_panel(axes: Axes, lines: Sequence[tuple[Series, Look]], cost: str) -> N
         marks = np.unique(np.geomspace(1 + place % 3, len(x), 8).astype(int) - 1)[:-1]
         axes.plot(
             x, y, color=colour, linestyle=dash, marker=marker, markevery=list(marks),
-            label=names.method(s.case.method),
+            label=f"{names.method(s.case.method)}, {names.setting('step_size', s.case.step_size)}",
         )  # fmt: skip
     low = min(float(s.median("train_loss").min()) for s, _ in lines)
     _loss_axis(axes, low, max(s.start for s, _ in lines))
@@ -249,8 +277,21 @@ def legend_above(figure: Figure, legend: Legend, columns: int = 8) -> None:
     for handle, (_, dash, _) in zip(handles, legend.values(), strict=True):
         setp(handle, linestyle=dash)
     wide = figure.get_figwidth() > style.COLUMN_WIDTH
-    most = columns if wide else 3
-    figure.legend(
-        handles=handles, loc="outside upper center", ncols=min(len(handles), most),
-        frameon=False, handlelength=2.6, columnspacing=1.1, fontsize=7.5 if wide else 7,
+    _fitting(
+        figure.legend, columns if wide else 3, figure.bbox.width, handles=handles,
+        loc="outside upper center", handlelength=2.6, columnspacing=1.1,
+        fontsize=7.5 if wide else 7,
     )  # fmt: skip
+
+
+def _fitting(
+    draw: Callable[..., Any], columns: int, room: float, *, handles: Sequence[Any], **options: Any
+) -> float:
+    """A legend of as many columns as fit into the room, in pixels; returns its height."""
+    for count in range(min(columns, len(handles)), 0, -1):
+        legend = draw(handles=handles, ncols=count, frameon=False, **options)
+        size = legend.get_window_extent()
+        if size.width <= room or count == 1:
+            return float(size.height)
+        legend.remove()
+    return 0.0

@@ -13,10 +13,10 @@ import numpy as np
 from desopt.methods.registry import METHODS, Look
 from desopt.report import drawing, names, style
 from desopt.report.claims import DELTA, HIGH, LOW, step_study
-from desopt.report.drawing import ProfilePanel
+from desopt.report.drawing import Legend, ProfilePanel
 from desopt.report.profiles import Comparison, compare
 from desopt.report.results import Results, Series, best_steps, by_settings
-from desopt.report.variants import Variants
+from desopt.report.variants import Variants, with_step
 from desopt.studies.output import file_name, short, unique_names
 from desopt.studies.paper import representative
 
@@ -70,9 +70,8 @@ def _curve_plans(results: Results) -> list[PlannedFigure]:
     """Figures 1 and 2 and the two of the supplement, by loss and by error."""
     found = by_settings(results.item("curves"), "method", "step_size")
     series = best_steps([s for group in found.values() for s in group.values()])
-    lines = [(s, style.method_look(s.case.method)) for s in series]
     methods = names.in_order({s.case.method for s in series}, METHODS)
-    legend = {names.method(m): style.method_look(m) for m in methods}
+    lines = [(s, style.method_look(m)) for m in methods for s in series if s.case.method == m]
     plans = []
     for metric, title in names.METRICS.items():
         for place, row in enumerate(data_rows(s.case.data for s in series)):
@@ -81,9 +80,20 @@ def _curve_plans(results: Results) -> list[PlannedFigure]:
                 caption = (
                     f"{title.capitalize()} on {', '.join(map(short, row))}: median and quartiles"
                 )
+                legend = _with_steps({names.method(m): style.method_look(m) for m in methods}, here)
                 make = partial(drawing.curves, here, row, metric, legend)
                 plans.append(PlannedFigure(_figure_name(title, place), caption, make))
     return plans
+
+
+def _with_steps(legend: Legend, lines: Sequence[tuple[Series, Look]]) -> Legend:
+    """The legend with step sizes, unless they differ from panel to panel, and the panels tell."""
+    if drawing.several_steps(lines):
+        return legend
+    return {
+        with_step(label, [s for s, its in lines if its == look]): look
+        for label, look in legend.items()
+    }
 
 
 def _figure_name(title: str, place: int) -> str:
@@ -101,7 +111,7 @@ def _step_plans(results: Results, prefix: str) -> list[PlannedFigure]:
         return []
     steps, legend = _step_legend(series)
     looks = {key: style.step_look(key, steps) for key in profile.solvers}
-    panel = _panel(profile, ("method", "step_size"), looks, DELTA)
+    panel = _panel(profile, ("method", "step_size"), looks, DELTA, series)
     caption = f"Performance profiles of methods and step sizes, delta = {DELTA:g}{_where(prefix)}"
     make = partial(drawing.profile_panels, [panel], legend, 3.3)
     return [PlannedFigure(f"{prefix}-profile-step-size", caption, make)]
@@ -139,11 +149,12 @@ def _step_curves(results: Results) -> list[PlannedFigure]:
 
 
 def _panel(
-    profile: Comparison, compared: Sequence[str], looks: Mapping[Any, Look], delta: float
-) -> ProfilePanel:
+    profile: Comparison, compared: Sequence[str], looks: Mapping[Any, Look], delta: float,
+    series: Sequence[Series],
+) -> ProfilePanel:  # fmt: skip
     labels = {key: names.label(compared, key) for key in looks}
     return ProfilePanel(
-        rf"$\delta = {delta:g}$, {len(profile.instances)} instances",
+        with_step(rf"$\delta = {delta:g}$, {len(profile.instances)} instances", series),
         {labels[key]: profile.of(*key) for key in looks},
         {labels[key]: look for key, look in looks.items()},
     )
@@ -155,10 +166,13 @@ def _sweep_plans(results: Results, prefixes: tuple[str, str]) -> list[PlannedFig
     for prefix, item, name in zip(
         prefixes, ("momentum", "batch"), ("momentum", "batch_size"), strict=True
     ):
-        both = {delta: compare(results.item(item), (name,), delta) for delta in (LOW, HIGH)}
+        series = results.item(item)
+        both = {delta: compare(series, (name,), delta) for delta in (LOW, HIGH)}
         if len(both[LOW].instances) > 1:
             looks = {key: style.numbered_look(i) for i, key in enumerate(sorted(both[LOW].solvers))}
-            panels = [_panel(profile, (name,), looks, delta) for delta, profile in both.items()]
+            panels = [
+                _panel(profile, (name,), looks, delta, series) for delta, profile in both.items()
+            ]
             by = f"{name.replace('_', ' ')}{_where(prefix)}"
             caption = f"Performance profiles of DES-mR by {by}"
             make = partial(drawing.profile_panels, panels, panels[0].looks, 4.1)
@@ -173,13 +187,8 @@ def _own_plans(results: Results) -> list[PlannedFigure]:
         if item in names.ITEMS:
             continue
         best, variants = best_steps(series), Variants(series)
-        lines = [(s, variants.look(variants.key(s))) for s in best]
-        legend = {
-            variants.label_at(
-                key, (s.case.step_size for s in best if variants.key(s) == key)
-            ): variants.look(key)
-            for key in variants.keys
-        }
+        lines = [(s, variants.look(k)) for k in variants.keys for s in best if variants.key(s) == k]
+        legend = _with_steps({variants.label(k): variants.look(k) for k in variants.keys}, lines)
         for view in results.views:
             known = [line for line in lines if np.isfinite(line[0].median(view.metric)).any()]
             if not known:  # nothing is classified

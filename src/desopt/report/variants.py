@@ -38,15 +38,15 @@ class Variants:
         ]
         return names.label([compared[i] for i in told], [key[i] for i in told])
 
-    def label_at(self, key: Key, steps: Iterable[float | str]) -> str:
-        """The same with the step size, where there are several the best of each."""
-        found = set(steps)
-        label, alpha = self.label(key), names.SETTINGS["step_size"]
-        step = names.setting("step_size", found.pop()) if len(found) == 1 else f"best {alpha}"
-        return label if label.endswith(step) else f"{label}, {step}"
-
     def look(self, key: Key) -> Look:
         return style.setting_look(self._compared, key, self.keys.index(key))
+
+
+def with_step(label: str, series: Iterable[Series]) -> str:
+    """The label with the step size of its series, if they have only one."""
+    found = {s.case.step_size for s in series}
+    step = names.setting("step_size", found.pop()) if len(found) == 1 else ""
+    return label if label.endswith(step) else f"{label}, {step}"
 
 
 def in_order(compared: Sequence[str], keys: Iterable[Key]) -> list[Key]:
