@@ -125,12 +125,15 @@ def evosax(name: str, population: int, **settings: Any) -> Solver:
         import optax
 
         own = dict(settings)
+        std = own.pop("std")
         if "rate" in own:
             own["optimizer"] = optax.adam(own.pop("rate"))
+            own["std_schedule"] = optax.constant_schedule(std)
         start = np.zeros(problem.n, np.float32)
-        std = own.pop("std", None)
         es = getattr(algorithms, name)(population_size=population, solution=start, **own)
-        params = es.default_params if std is None else es.default_params.replace(std_init=std)
+        params = es.default_params
+        if "optimizer" not in own:
+            params = params.replace(std_init=std)
         key = jax.random.key(0)
         state = es.init(key, start, params)
         ask, tell = jax.jit(es.ask), jax.jit(es.tell)
@@ -252,15 +255,15 @@ PACKAGES: dict[str, tuple[str, dict[str, Solver]]] = {
         "1, K = 1000": ours(step_size=1.0, iterations=1000),
     }),
     "evosax": ("evosax", {
-        "Open_ES 256, 0.05": evosax("Open_ES", 256, rate=0.05),
-        "Open_ES 64, 0.2": evosax("Open_ES", 64, rate=0.2),
+        "Open_ES 256, 0.05": evosax("Open_ES", 256, rate=0.05, std=0.1),
+        "Open_ES 256, 0.01": evosax("Open_ES", 256, rate=0.01, std=0.1),
         "SNES 64, 0.1": evosax("SNES", 64, std=0.1),
     }),
     "EvoTorch": ("evotorch", {
         "PGPE 200, 0.1": evotorch(
             "PGPE", 200, center_learning_rate=0.1, stdev_learning_rate=0.1, stdev_init=0.1),
-        "PGPE 64, 0.3": evotorch(
-            "PGPE", 64, center_learning_rate=0.3, stdev_learning_rate=0.1, stdev_init=0.1),
+        "PGPE 200, 0.02": evotorch(
+            "PGPE", 200, center_learning_rate=0.02, stdev_learning_rate=0.1, stdev_init=0.1),
         "SNES 64, 0.1": evotorch("SNES", 64, stdev_init=0.1),
     }),
     "cmaes": ("cmaes", {
