@@ -41,6 +41,8 @@ def test_cocopp_reads_what_was_observed(tmp_path: Path) -> None:
         ["30", "cma-es", "{2}"],
     ]
     assert all(float(line.split()[-1]) <= 20 for line in read)  # 10 n
+    table = bbob.export_csv(bbob.parts("smoke"), tmp_path).read_text().splitlines()
+    assert len(table) == 1 + 24 + 24 + 30  # an instance of each function
 
 
 def test_an_interrupted_part_begins_anew_and_others_stay(tmp_path: Path) -> None:

@@ -38,3 +38,26 @@ def test_the_list(tmp_path) -> None:  # type: ignore[no-untyped-def]
     )
     assert done.output.splitlines()[0] == "to do  bbob/es-csa/bbob-d002-i1"
     assert done.output.splitlines()[-1] == "0 of 24 parts done"
+
+
+INFO = """suite = 'bbob', funcId = 3, DIM = 2, Precision = 1.000e-08, algId = 'desopt-es-csa'
+% 10 n values
+data_f3/bbobexp_f3_DIM2.dat, 1:20|4.0e+01, 2:17|6.9e-09
+"""
+
+
+def test_the_precision_of_every_problem(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    call = ["suite", "bbob", "--scale", "smoke", "--only", "bbob:es-csa,cma-es", "--csv"]
+    none = CliRunner().invoke(app, [*call, "--out", str(tmp_path)])
+    assert none.exit_code == 2
+    assert "no part is done" in none.output
+    folder = tmp_path / bbob.parts("smoke", ["bbob:es-csa"])[0].folder
+    folder.mkdir(parents=True)
+    (folder / "bbobexp_f3.info").write_text(INFO)
+    done = CliRunner().invoke(app, [*call, "--out", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "precision.csv").read_text().splitlines() == [
+        "suite,solver,n,function,instance,values,precision",
+        "bbob,es-csa,2,3,1,20,4.0e+01",
+        "bbob,es-csa,2,3,2,17,6.9e-09",
+    ]

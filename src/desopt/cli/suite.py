@@ -96,8 +96,8 @@ def suite(
     if all_ and not csv:
         raise typer.BadParameter("needs --csv; see also desopt report --all", param_hint="--all")
     if study == "bbob":
-        _refuse(data=data, rows=rows, csv=csv, retry=retry)
-        _bbob(scale, only or (), out or Path("desopt-bbob"), jobs or cores(), list_)
+        _refuse(data=data, rows=rows, retry=retry)
+        _bbob(scale, only or (), out or Path("desopt-bbob"), jobs or cores(), list_, csv)
         return
     chosen, where = _chosen(study, scale, data, rows, data_dir)
     chosen = chosen.only(only or ())
@@ -135,7 +135,9 @@ def _refuse(**given: object) -> None:
             )
 
 
-def _bbob(scale: str | None, only: Sequence[str], folder: Path, jobs: int, list_: bool) -> None:
+def _bbob(
+    scale: str | None, only: Sequence[str], folder: Path, jobs: int, list_: bool, csv: bool
+) -> None:  # fmt: skip
     """COCO has runs, results and reports of its own: ours are the solvers."""
     from desopt.studies import bbob
     from desopt.system.progress import Progress
@@ -147,6 +149,11 @@ def _bbob(scale: str | None, only: Sequence[str], folder: Path, jobs: int, list_
         for part in parts:
             typer.echo(f"{'to do' if part in left else 'done ':<5}  {part.folder}")
         typer.echo(f"{done} of {len(parts)} parts done")
+        return
+    if csv:
+        if not done:
+            raise typer.BadParameter(f"no part is done in {folder}", param_hint="--csv")
+        typer.echo(bbob.export_csv(parts, folder))
         return
     values = [sum(p.problems * p.values for p in some) for some in (parts, left)]
     try:

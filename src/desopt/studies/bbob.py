@@ -8,9 +8,11 @@ that was interrupted begins anew, and all others are kept. ``cocopp`` joins the 
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 import os
+import re
 import shutil
 import subprocess
 import threading
@@ -136,6 +138,33 @@ def _fits(part: Part, selector: Sequence[Sequence[str]]) -> bool:
 def left(chosen: Sequence[Part], folder: Path) -> list[Part]:
     """Those without results in the folder."""
     return [part for part in chosen if not (folder / part.folder).exists()]
+
+
+#: A function of a part, and its instances: what the observer writes into its ``.info`` files.
+_FUNCTION = re.compile(r"funcId = (\d+)")
+_INSTANCE = re.compile(r"\b(\d+):(\d+)\|([-+.\de]+)")
+
+
+def export_csv(chosen: Sequence[Part], folder: Path) -> Path:
+    """One line for every problem of the parts that are done: values taken, precision reached."""
+    rows = []
+    for part in chosen:
+        for info in (folder / part.folder).glob("*.info"):
+            text = info.read_text(encoding="utf-8")
+            function = _FUNCTION.search(text)
+            if function is None:
+                raise ValueError(f"{info} is not a file of COCO's observer: it names no funcId")
+            for instance, values, precision in _INSTANCE.findall(text):
+                rows.append(
+                    (part.suite, part.solver, part.dimension, int(function[1]), int(instance),
+                     int(values), precision)
+                )  # fmt: skip
+    path = folder / "precision.csv"
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(("suite", "solver", "n", "function", "instance", "values", "precision"))
+        writer.writerows(sorted(rows))
+    return path
 
 
 def run(chosen: Sequence[Part], folder: Path, jobs: int, watch: Callable[[Part], None]) -> None:
