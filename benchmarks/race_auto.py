@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import time
 from statistics import mean, median
+from typing import Literal
 
 import numpy as np
 
@@ -18,13 +19,15 @@ import desopt
 from desopt.data import load, train_test
 from desopt.objectives.scoring import LabelledRows
 
-STEPS: tuple[float | str, ...] = (0.01, 0.1, 1.0, 10.0, 100.0, "auto")
+Size = float | Literal["auto"]
+
+STEPS: tuple[Size, ...] = (0.01, 0.1, 1.0, 10.0, 100.0, "auto")
 SEEDS = (201, 202, 203)
 SETS = ("news20", "mnist", "covtype")
 
 
 def race(
-    rows: LabelledRows, step: float | str, seed: int, seconds: float, iterations: int
+    rows: LabelledRows, step: Size, seed: int, seconds: float, iterations: int
 ) -> tuple[float, float]:
     """The loss after this time, and the milliseconds of a round."""
     began = time.process_time()
@@ -46,9 +49,9 @@ def main() -> None:
     for name in given.set or SETS:
         part = train_test(load(name), seed=0)[0]
         rows = LabelledRows(part.X, part.y)
-        for step in (1.0, "auto"):
+        for step in STEPS[-2:]:
             race(rows, step, 0, 0.0, given.iterations)
-        found: dict[float | str, list[tuple[float, float]]] = {step: [] for step in STEPS}
+        found: dict[Size, list[tuple[float, float]]] = {step: [] for step in STEPS}
         for seed in SEEDS:
             for step in STEPS:
                 found[step].append(race(rows, step, seed, given.seconds, given.iterations))
