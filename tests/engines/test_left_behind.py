@@ -484,11 +484,11 @@ with open(sys.argv[1], "w") as out:
 """
 
 
-def script(
+def assert_script_reaches_x(
     folder: Path, *flags: str, before: str = "", inside: str = "", after: str = "",
     settings: str = "", redirect: str = "", **options: Any,
 ) -> str:  # fmt: skip
-    """Run the script in a shell; its stderr, once it has reached the right x."""
+    """Run the script in a shell; its stderr."""
     code = SCRIPT.format(before=before, inside=inside, after=after, settings=settings)
     (folder / "script.py").write_text(code)
     out = folder / "x"
@@ -525,7 +525,7 @@ signal.signal(signal.SIGCHLD, reap)
     ids=["ignored", "reaped by others", "all signals blocked"],
 )
 def test_exit_code_whatever_the_parent_does_with_signals(tmp_path: Path, before: str) -> None:
-    errors = script(tmp_path, before=before, inside=DIE_ONCE)
+    errors = assert_script_reaches_x(tmp_path, before=before, inside=DIE_ONCE)
     assert "died (exit code 3)" in errors
 
 
@@ -546,10 +546,11 @@ WRITE = (
 )
 def test_stderr_may_be_closed(tmp_path: Path, before: str, redirect: str, inside: str) -> None:
     """With a bar, warnings that nobody can read, and processes that write to what is closed."""
-    script(
+    assert_script_reaches_x(
         tmp_path, before=before, inside=f"{DIE_ONCE}\n    {inside}", redirect=redirect,
         settings="progress=True", after="go(progress=None, engine='serial', momentum=0.9)",
     )  # fmt: skip
+    assert (tmp_path / "died").exists(), "else there was nothing to warn of"
 
 
 @pytest.mark.parametrize(
@@ -583,7 +584,7 @@ def test_sys_path_may_hold_anything(tmp_path: Path, case: str) -> None:
     if "zip" in case:
         (tmp_path / "mine.py").unlink()
     uses = "import mine" in PATHS[case]
-    script(
+    assert_script_reaches_x(
         tmp_path,
         before=f"import pathlib\nsys.path.remove({str(tmp_path)!r})\n{PATHS[case]}\n"
         + ("zero = mine.zero" if uses else ""),  # a function of a module is sent by name
@@ -603,7 +604,7 @@ def test_file_named_like_a_module_of_python_is_not_taken_for_it(tmp_path: Path) 
     (tmp_path / "elsewhere").mkdir()
     for name in ("json", "signal", "select", "struct", "socket", "contextlib", "random"):
         (tmp_path / "elsewhere" / f"{name}.py").write_text("raise SystemExit('wrong module')\n")
-    script(tmp_path, cwd=tmp_path / "elsewhere")
+    assert_script_reaches_x(tmp_path, cwd=tmp_path / "elsewhere")
 
 
 @pytest.mark.parametrize("flags", [("-I", "-O"), ("-P", "-W", "error", "-X", "utf8")])
@@ -627,7 +628,9 @@ def test_flags_of_the_interpreter_reach_the_processes(
 
 def test_hardly_any_environment(tmp_path: Path) -> None:
     package = str(Path(desopt.__file__).parents[1])
-    script(tmp_path, env={"PYTHONPATH": package, "PATH": os.environ.get("PATH", "/usr/bin:/bin")})
+    assert_script_reaches_x(
+        tmp_path, env={"PYTHONPATH": package, "PATH": os.environ.get("PATH", "/usr/bin:/bin")}
+    )
 
 
 def test_parent_with_many_threads(tmp_path: Path) -> None:
@@ -635,7 +638,7 @@ def test_parent_with_many_threads(tmp_path: Path) -> None:
         "import threading\nstop = threading.Event()\nfor _ in range(200):\n"
         "    threading.Thread(target=stop.wait).start()"
     )
-    script(tmp_path, before=before, settings="jobs=2", after="stop.set()")
+    assert_script_reaches_x(tmp_path, before=before, settings="jobs=2", after="stop.set()")
 
 
 def test_too_few_open_files_are_named() -> None:

@@ -141,7 +141,7 @@ def tolerance(method: str, problem: Problem, x: Vector) -> float:
     return limit
 
 
-def compare(
+def assert_like_oracle(
     method: str, problem: Problem, x0: Vector, path: Path, *, fun: Any = None, **options: Any
 ) -> Vector:
     """Run both sides and compare decisions, the final point and its value; the point."""
@@ -175,7 +175,7 @@ def test_the_oracle_has_every_method_and_every_loss() -> None:
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("method", METHODS)
 def test_built_in_losses(method: str, loss: str, layout: str, tmp_path: Path) -> None:
-    compare(method, dealt(loss, *made_up(layout)), np.zeros(12), tmp_path)
+    assert_like_oracle(method, dealt(loss, *made_up(layout)), np.zeros(12), tmp_path)
 
 
 @pytest.mark.parametrize("layout", ["dense", "csr"])
@@ -183,7 +183,7 @@ def test_built_in_losses(method: str, loss: str, layout: str, tmp_path: Path) ->
 @pytest.mark.parametrize("method", METHODS)
 def test_python_callable(method: str, loss: str, layout: str, tmp_path: Path) -> None:
     problem = dealt(loss, *made_up(layout))
-    compare(method, problem, np.linspace(-1, 1, 12), tmp_path, fun=fun_of(problem))
+    assert_like_oracle(method, problem, np.linspace(-1, 1, 12), tmp_path, fun=fun_of(problem))
 
 
 def with_holes(x: Vector, X: Any, y: Vector) -> float:
@@ -198,7 +198,7 @@ def with_holes(x: Vector, X: Any, y: Vector) -> float:
 def test_values_that_are_not_finite(method: str, tmp_path: Path) -> None:
     """Also where a round begins at such a point: the first finite value is its parent's."""
     problem = dealt("lr", *made_up("dense"))._replace(value=with_holes)
-    compare(method, problem, np.zeros(12), tmp_path, fun=fun_of(problem))
+    assert_like_oracle(method, problem, np.zeros(12), tmp_path, fun=fun_of(problem))
 
 
 @pytest.mark.parametrize("method", [name for name in METHODS if not METHODS[name].single_worker])
@@ -207,7 +207,7 @@ def test_unequal_shards(method: str, tmp_path: Path) -> None:
     X, y = made_up("csr")
     cuts = [slice(0, 7), slice(7, 60), slice(60, 200)]
     shards = [(X[cut], y[cut]) for cut in cuts]
-    compare(method, Problem("lr", shards, shards, (X, y)), np.zeros(12), tmp_path)
+    assert_like_oracle(method, Problem("lr", shards, shards, (X, y)), np.zeros(12), tmp_path)
 
 
 @pytest.mark.parametrize("method", PAIRS)
@@ -224,7 +224,7 @@ def test_zeroth_order_methods_with_a_wide_radius(method: str, loss: str, layout:
 
 @pytest.mark.parametrize("method", WITH_MOMENTUM)
 def test_large_penalty(method: str, tmp_path: Path) -> None:
-    compare(method, dealt("lsvm", *made_up("csr"), lam=0.1), np.zeros(12), tmp_path)
+    assert_like_oracle(method, dealt("lsvm", *made_up("csr"), lam=0.1), np.zeros(12), tmp_path)
 
 
 @pytest.mark.parametrize("layout", ["dense", "csr"])
@@ -250,7 +250,7 @@ def test_ties_are_accepted(method: str, loss: str, tmp_path: Path) -> None:
 
     reference(method, problem._replace(value=recorded), x0)
     assert sum(new == old for new, old in zip(values[::2], values[1::2], strict=True)) > 10
-    compare(method, problem, x0, tmp_path)
+    assert_like_oracle(method, problem, x0, tmp_path)
 
 
 @pytest.mark.parametrize("method", SPARSE)
@@ -276,7 +276,7 @@ def test_momentum(method: str, momentum: float) -> None:
 @pytest.mark.parametrize("seed", [0, 2**32 + 1, 2**64 - 1])
 @pytest.mark.parametrize("method", METHODS)
 def test_seeds(method: str, seed: int, tmp_path: Path) -> None:
-    compare(method, dealt("lr", *made_up("dense"), seed=seed), np.zeros(12), tmp_path)
+    assert_like_oracle(method, dealt("lr", *made_up("dense"), seed=seed), np.zeros(12), tmp_path)
 
 
 @pytest.mark.parametrize("labels", [(0, 1), (1, 2), (-3, 8), (False, True)])
@@ -362,7 +362,9 @@ def test_bounds(method: str, layout: str, fun: str, tmp_path: Path) -> None:
     problem = dealt("lr", *made_up(layout), seed=8)
     own = {} if fun == "built-in" else {"fun": fun_of(problem), "scale": "own"}
     alpha = IN_BOUNDS.get(method, 0.1)
-    x = compare(method, problem, np.zeros(12), tmp_path, bounds=BOUNDS, step_size=alpha, **own)
+    x = assert_like_oracle(
+        method, problem, np.zeros(12), tmp_path, bounds=BOUNDS, step_size=alpha, **own
+    )
     if method not in ("fed-zo-gd", "es-csa"):  # steps that become short soon, and a mean
         assert np.any((x < 0.9 * BOUNDS[0]) | (x > 0.9 * BOUNDS[1]))
 
@@ -395,7 +397,7 @@ real = functools.cache(real_sets.read)
 def test_small_sets(name: str, method: str, loss: str, layout: str, tmp_path: Path) -> None:
     X, y = real(name)
     problem = dealt(loss, X.toarray() if layout == "dense" else X, y)
-    compare(method, problem, np.zeros(X.shape[1]), tmp_path)
+    assert_like_oracle(method, problem, np.zeros(X.shape[1]), tmp_path)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -405,4 +407,4 @@ def test_small_sets(name: str, method: str, loss: str, layout: str, tmp_path: Pa
 def test_large_sparse_sets(name: str, method: str, tmp_path: Path) -> None:
     X, y = real(name)
     loss = "lr" if name in ("digits", "a9a") else "nsvm"
-    compare(method, dealt(loss, X, y), np.zeros(X.shape[1]), tmp_path)
+    assert_like_oracle(method, dealt(loss, X, y), np.zeros(X.shape[1]), tmp_path)

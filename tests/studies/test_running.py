@@ -167,8 +167,9 @@ def test_a_stopped_process_does_not_outlive_it_either(tmp_path: Path) -> None:
     (child,) = psutil.Process(running.pid).children()
     child.suspend()
     running.kill()
+    _, alive = psutil.wait_procs([child], timeout=100)
     try:
-        child.wait(timeout=100)
+        assert not alive
     finally:
         with suppress(psutil.NoSuchProcess):
             child.kill()

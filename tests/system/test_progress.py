@@ -154,6 +154,7 @@ def test_stderr_may_be_missing(
     with Progress("reading", 2, show=show) as shown:
         shown.advance()
         shown.say("a line")
+    assert shown.text() == "reading: 50%"
 
 
 def test_durations_in_words() -> None:

@@ -39,7 +39,7 @@ def squares(x: Vector, batch: Any) -> float:
     return float(np.mean((batch[0] @ x - batch[1]) ** 2))
 
 
-def breaks(check: Any, thing: Any, message: str) -> None:
+def assert_breaks(check: Any, thing: Any, message: str) -> None:
     with pytest.raises(AssertionError) as caught:
         check(thing)
     text = str(caught.value)
@@ -298,7 +298,7 @@ class NotFrozen:
 )
 def test_broken_methods(method: Any, message: str) -> None:
     Remembers.calls.clear()
-    breaks(testing.check_method, method, message)
+    assert_breaks(testing.check_method, method, message)
 
 
 # --- samplers --------------------------------------------------------------------------------
@@ -363,7 +363,7 @@ class ForgetsL(MixtureRademacher):
     ids=lambda value: type(value).__name__ if not isinstance(value, str) else "",
 )
 def test_broken_samplers(sampler: Any, message: str) -> None:
-    breaks(testing.check_sampler, sampler, message)
+    assert_breaks(testing.check_sampler, sampler, message)
 
 
 # --- objectives ------------------------------------------------------------------------------
@@ -456,7 +456,7 @@ class StaysHere(PythonObjective):
     ids=lambda value: type(value).__name__ if not isinstance(value, str) else "",
 )
 def test_broken_objectives(objective: Any, message: str) -> None:
-    breaks(lambda each: testing.check_objective(each, (X, Y), POINT), objective, message)
+    assert_breaks(lambda each: testing.check_objective(each, (X, Y), POINT), objective, message)
 
 
 def test_a_linear_model_that_loses_a_digit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -472,7 +472,7 @@ def test_a_linear_model_that_loses_a_digit(monkeypatch: pytest.MonkeyPatch) -> N
 
     testing.check_objective(LinearModel("lr"), (X, Y), POINT)
     monkeypatch.setattr(two_point, "descend", wrong)
-    breaks(
+    assert_breaks(
         lambda each: testing.check_objective(each, (X, Y), POINT),
         LinearModel("lr"),
         "within rounding where the objective is compiled. TwoPoint, moving, 1 rows",
@@ -585,7 +585,7 @@ def test_broken_engines(engine: Any, message: str, monkeypatch: pytest.MonkeyPat
         pytest.skip("open files are counted on Linux only")
     LeavesAThread.stop.clear()
     try:
-        breaks(testing.check_engine, engine, message)
+        assert_breaks(testing.check_engine, engine, message)
     finally:
         LeavesAThread.stop.set()
         for file in LeavesAFile.files:

@@ -189,9 +189,12 @@ def test_no_damage_ends_the_watching(journal: Path, tmp_path: Path, seed: int) -
     path = tmp_path / "a.journal"
     path.write_bytes(data)
     run = run_of(path)
-    json.dumps([run.summary(), run.curve()], allow_nan=False)
-    if run.index.rounds:
-        Points(run).at(len(run.index.rounds), soon())
+    shown = json.loads(json.dumps([run.summary(), run.curve()], allow_nan=False))
+    rounds = len(run.index.rounds)
+    assert shown[0]["rounds"] == rounds
+    if rounds:  # those before the damage, as they were
+        x = desopt.replay(journal, rounds)
+        assert Points(run).at(rounds, soon()).x.tobytes() == x.tobytes()
 
 
 def forged(header: dict[str, Any], *more: tuple[bytes, bytes]) -> bytes:
