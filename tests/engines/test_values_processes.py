@@ -105,6 +105,7 @@ def disturbed(folder: Path) -> Any:
     return fun
 
 
+@pytest.mark.kills
 def test_a_value_that_goes_wrong_costs_only_itself(tmp_path: Path) -> None:
     acts = [FINE, HANGS, DIES, FINE, DIES_ONCE, EXITS, FAILS, FINE]
     trials = [trial_of(number, act, number) for number, act in enumerate(acts)]
@@ -157,6 +158,7 @@ def test_setup_and_an_objective_over_data_may_take_longer() -> None:
     assert found[1].seconds < 1.5
 
 
+@pytest.mark.kills
 def test_round_timeout_ends_a_value_too(tmp_path: Path) -> None:
     """With no limit for single values, a process that hangs is one that is lost."""
     engine = Processes(1, timeout=PATIENCE, attempts=1)
@@ -168,6 +170,7 @@ def test_round_timeout_ends_a_value_too(tmp_path: Path) -> None:
     assert outcome.failed == "its process gave no answer in time"
 
 
+@pytest.mark.kills
 @pytest.mark.filterwarnings("ignore:(1 values failed|fun returned NaN):RuntimeWarning")
 def test_a_run_with_a_value_that_hangs() -> None:
     """After values that would be quick enough for whole rounds."""

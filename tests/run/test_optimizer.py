@@ -117,6 +117,7 @@ with desopt.Optimizer(np.zeros(5), method="es", rounds=50, seed=3, journal=sys.a
 """
 
 
+@pytest.mark.kills
 def test_kill_loses_no_told_value(tmp_path: Path) -> None:
     journal, told = tmp_path / "j", list[str]()
     for lines in (5, 40, 150):
