@@ -1,6 +1,7 @@
 """CONTRIBUTING.md: its blocks run, and its lists of files are true, as on the architecture page."""
 
 import ast
+import functools
 import inspect
 import re
 import subprocess
@@ -89,14 +90,22 @@ DEFAULTS = {"des-mr", "lr"}
 OF_DEFAULTS = ("run/", "cli/", "torch/", "estimators/")
 
 
-def named(names: set[str]) -> dict[str, set[Path]]:
-    """The source files with a name as a string, by name."""
-    found: dict[str, set[Path]] = {name: set() for name in names}
-    for path in PACKAGE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                found.get(node.value, set()).add(path)
-    return found
+@functools.cache
+def strings() -> dict[Path, set[str]]:
+    """The strings in each source file."""
+    return {
+        path: {
+            node.value
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+            if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        }
+        for path in PACKAGE.rglob("*.py")
+    }
+
+
+def naming(name: str) -> set[Path]:
+    """The source files with a name as a string."""
+    return {path for path, found in strings().items() if name in found}
 
 
 @pytest.mark.parametrize(
@@ -108,9 +117,9 @@ def named(names: set[str]) -> dict[str, set[Path]]:
     ],
 )
 def test_a_name_is_in_the_listed_files_only(part: str, names: set[str]) -> None:
-    for name, paths in named(names).items():
+    for name in names:
         allowed = EXCEPTIONS + OF_DEFAULTS * (name in DEFAULTS)
-        elsewhere = [path.relative_to(PACKAGE).as_posix() for path in paths - listed(part)]
+        elsewhere = [path.relative_to(PACKAGE).as_posix() for path in naming(name) - listed(part)]
         elsewhere = [path for path in elsewhere if not path.startswith(allowed)]
         assert not elsewhere, f"{name} is named in {elsewhere}"
 
@@ -119,7 +128,7 @@ def test_a_method_is_named_in_its_own_file_and_the_registry() -> None:
     for name, method in desopt.METHODS.items():
         own = Path(inspect.getsourcefile(method.algorithm) or "")
         assert own.parent == PACKAGE / "methods"
-        extra = named({name})[name] - {own, PACKAGE / "methods" / "registry.py"}
+        extra = naming(name) - {own, PACKAGE / "methods" / "registry.py"}
         assert not {path for path in extra if path.parent == PACKAGE / "methods"}, name
 
 
