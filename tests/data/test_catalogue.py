@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers import real_sets
+from helpers.command import call
 from scipy import sparse
 
 import desopt
@@ -456,21 +457,13 @@ def test_mapped_arrays_in_every_engine(tmp_path: Path, engine: str) -> None:
 
 def test_data_list(tmp_path: Path) -> None:
     put(tmp_path, "heart_scale", b"not parsed")
-    done = _run("data", "list", "--data-dir", str(tmp_path))
-    rows = {line.split()[0]: line for line in done.splitlines() if line.strip()}
+    done = call("data", "list", "--data-dir", tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    rows = {line.split()[0]: line for line in done.stdout.splitlines() if line.strip()}
     assert set(data.names()) < set(rows)
     assert str(tmp_path / "heart_scale") in rows["heart"]
     assert "96.24%" in rows["heart"]
     assert "not found" in rows["rcv1"]
     assert "677,399" in rows["rcv1"]
     assert "generated" in rows["susy-like"]
-    assert "\x1b" not in done
-
-
-def _run(*arguments: str) -> str:
-    code = "import sys; from desopt.cli.app import main; sys.argv[0] = 'desopt'; main()"
-    done = subprocess.run(
-        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=900
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    assert "\x1b" not in done.stdout

@@ -2,15 +2,15 @@
 
 import hashlib
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from subprocess import CompletedProcess
 from threading import Thread
 
 import pytest
+from helpers.command import call
 
 from desopt import data
 from desopt.data.download import fetch
@@ -207,12 +207,9 @@ def test_what_cannot_be_fetched() -> None:
 
 
 def test_the_command(tmp_path: Path, address: str) -> None:
-    code = "import sys; from desopt.cli.app import main; sys.argv[0] = 'desopt'; main()"
-
-    def run(folder: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-c", code, "data", "fetch", "heart"]
-        command += ["--data-dir", str(tmp_path), "--url", f"{address}/{folder}"]
-        return subprocess.run(command, capture_output=True, text=True, timeout=900)
+    def run(folder: str) -> CompletedProcess[str]:
+        place = ("--data-dir", tmp_path, "--url", f"{address}/{folder}")
+        return call("data", "fetch", "heart", *place)
 
     failed = run("cut")
     assert (failed.returncode, failed.stdout, failed.stderr.count("\n")) == (1, "", 1)

@@ -4,14 +4,13 @@ import base64
 import hashlib
 import json
 import re
-import subprocess
-import sys
 import unicodedata
 import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from helpers.command import call
 from helpers.fake_results import ENDS, case, curves, one_item, outcome, write
 
 from desopt.report import claims, figures, page, tables
@@ -19,7 +18,6 @@ from desopt.report import write as writing
 from desopt.report.findings import Findings
 from desopt.report.results import Results, summarise
 
-COMMAND = [sys.executable, "-m", "desopt"]
 HOSTILE = (
     'x"><img src=x onerror="window.owned=1">.csv', "</script><script>window.owned=1</script>",
     "--><svg onload=window.owned=1>", "../../up.csv", "a/b", "a\\b", "A/B", "a b", "$\\frac$",
@@ -120,10 +118,7 @@ def test_names_cannot_steer_a_terminal(tmp_path: Path) -> None:
     bad = "\x1b]0;owned\x07[/b][link=x]"
     worse = [o for o in curves([bad, "b", "c"]) if o.case.method != "es-csa" or o.case.data != "b"]
     folder = write(tmp_path / "r", {"curves": [*worse, *curves(["d"], ends=ENDS | {"des": 9.0})]})
-    arguments = ["report", folder, "--out", tmp_path / "out", "--format", "html"]
-    done = subprocess.run(
-        [*COMMAND, *map(str, arguments)], capture_output=True, text=True, timeout=120
-    )
+    done = call("report", folder, "--out", tmp_path / "out", "--format", "html")
     assert (done.returncode, done.stderr) == (0, "")
     assert "\x1b" not in done.stdout
     assert "[/b]" in done.stdout or "[link" in done.stdout

@@ -3,7 +3,6 @@
 import json
 import math
 import re
-import subprocess
 import sys
 import xml.etree.ElementTree as ET
 from dataclasses import replace
@@ -12,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.command import call
 from helpers.fake_results import DES, ENDS, RIVALS, case, curves, one_item, outcome, sweep, write
 from scipy.stats import spearmanr
 
-from desopt.cli.app import main
 from desopt.data.catalogue import CATALOGUE
 from desopt.report import claims, drawing, figures, names, page, page_data, tables, verdicts
 from desopt.report import results as medians
@@ -24,7 +23,6 @@ from desopt.report.findings import Findings, find
 from desopt.report.results import Results, read_results, summarise
 from desopt.studies.store import Store
 
-COMMAND = [sys.executable, "-m", "desopt"]
 ALPHA = "\N{GREEK SMALL LETTER ALPHA}"
 SETS = ("ijcnn1", "rcv1-like", "news20")
 
@@ -429,10 +427,7 @@ def test_rank_correlation_is_spearmans() -> None:
 
 def test_the_command(folder: Path, tmp_path: Path) -> None:
     before = (folder / "results.sqlite").read_bytes()
-    arguments = ["report", folder, "--out", tmp_path, "--format", "html,tex"]
-    done = subprocess.run(
-        [*COMMAND, *map(str, arguments)], capture_output=True, text=True, timeout=900
-    )
+    done = call("report", folder, "--out", tmp_path, "--format", "html,tex")
     assert (done.returncode, done.stderr) == (0, "")
     assert "does not hold" in done.stdout
     assert "\x1b" not in done.stdout
@@ -444,23 +439,15 @@ def test_the_command(folder: Path, tmp_path: Path) -> None:
     assert (folder / "results.sqlite").read_bytes() == before
 
 
-def test_errors_say_what_to_do(
-    folder: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_errors_say_what_to_do(folder: Path, tmp_path: Path) -> None:
     for arguments, code, text in (
-        ([tmp_path], 1, "desopt suite"),
-        ([folder, "--format", "png"], 2, "html, svg, pdf, tex"),
+        ((tmp_path,), 1, "desopt suite"),
+        ((folder, "--format", "png"), 2, "html, svg, pdf, tex"),
     ):
-        monkeypatch.setattr(sys, "argv", ["desopt", "report", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stopped:
-            main()
-        errors = capsys.readouterr().err
-        assert stopped.value.code == code
-        assert text in errors
-        assert errors.count("\n") == 1
+        done = call("report", *arguments)
+        assert done.returncode == code
+        assert text in done.stderr
+        assert done.stderr.count("\n") == 1
     only_failed = [outcome(case(), status="failed", message="no", curve={})]
     with pytest.raises(ValueError, match="nothing to report"):
         read_results(write(tmp_path / "failed", {"curves": only_failed}))
