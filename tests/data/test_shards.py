@@ -480,7 +480,7 @@ def test_runs_gather_rows_and_keep_their_bits(
     def run(rounds: int, journal: Path | None = None) -> Any:
         return desopt.minimize(
             "lr", None, (sparse.csr_array(X), Y), method=method, workers=3, rounds=rounds,
-            iterations=4, batch_size=5, population=4, eval_every=1, engine=engine, jobs=2,
+            iterations=4, batch_size=5, population=4, eval_every=1, engine=engine, jobs=1,
             journal=journal, progress=False,
         )  # fmt: skip
 
