@@ -126,10 +126,15 @@ def of_method(**values: Any) -> Callable[[list[Record]], list[Record]]:
     return header(lambda h: h["config"]["method"].update(values))
 
 
-def snapshot(meta: Any, body: bytes = b"") -> Callable[[list[Record]], list[Record]]:
+def snapshot(meta: Any, zeros: int = 0) -> Callable[[list[Record]], list[Record]]:
+    """A snapshot with so many bytes of arrays."""
     text = meta if isinstance(meta, bytes) else json.dumps(meta).encode()
-    payload = struct.pack("<I", len(text)) + text + zlib.compress(body)
-    return lambda records: [records[0], (b"S", payload), *records[2:]]
+
+    def changed(records: list[Record]) -> list[Record]:
+        payload = struct.pack("<I", len(text)) + text + zlib.compress(bytes(zeros))
+        return [records[0], (b"S", payload), *records[2:]]
+
+    return changed
 
 
 def state(**sizes: int) -> dict[str, Any]:
@@ -196,23 +201,23 @@ BAD: dict[str, Callable[[list[Record]], list[Record]]] = {
     "snapshot is no JSON": snapshot(b"{"),
     "snapshot is deep": snapshot(DEEP),
     "snapshot is a list": snapshot([]),
-    "snapshot has no round": snapshot({"plain": {}, "arrays": {"x": 7, "m": 7}}, bytes(112)),
+    "snapshot has no round": snapshot({"plain": {}, "arrays": {"x": 7, "m": 7}}, 112),
     "snapshot of another round": snapshot({"plain": {"round": 1}, "arrays": {}}),
     "snapshot of round true": snapshot({"plain": {"round": False}, "arrays": {}}),
     "snapshot without arrays": snapshot(state()),
-    "snapshot without m": snapshot(state(x=7), bytes(56)),
-    "snapshot with more": snapshot(state(x=7, m=7, y=7), bytes(168)),
-    "m is shorter": snapshot(state(x=7, m=3), bytes(80)),
-    "x is longer": snapshot(state(x=9, m=7), bytes(128)),
-    "x is negative": snapshot(state(x=-7, m=7), bytes(56)),
-    "x is text": snapshot({"plain": {"round": 0}, "arrays": {"x": "7", "m": 7}}, bytes(112)),
-    "arrays is a list": snapshot({"plain": {"round": 0}, "arrays": [7, 7]}, bytes(112)),
-    "fewer bytes than declared": snapshot(state(x=7, m=7), bytes(104)),
-    "more bytes than declared": snapshot(state(x=7, m=7), bytes(120)),
-    "200 MB": snapshot(state(x=25_000_000, m=7), bytes(200_000_056)),
-    "200 MB more": snapshot(state(x=7, m=7), bytes(200_000_000)),
+    "snapshot without m": snapshot(state(x=7), 56),
+    "snapshot with more": snapshot(state(x=7, m=7, y=7), 168),
+    "m is shorter": snapshot(state(x=7, m=3), 80),
+    "x is longer": snapshot(state(x=9, m=7), 128),
+    "x is negative": snapshot(state(x=-7, m=7), 56),
+    "x is text": snapshot({"plain": {"round": 0}, "arrays": {"x": "7", "m": 7}}, 112),
+    "arrays is a list": snapshot({"plain": {"round": 0}, "arrays": [7, 7]}, 112),
+    "fewer bytes than declared": snapshot(state(x=7, m=7), 104),
+    "more bytes than declared": snapshot(state(x=7, m=7), 120),
+    "200 MB": snapshot(state(x=25_000_000, m=7), 200_000_056),
+    "200 MB more": snapshot(state(x=7, m=7), 200_000_000),
     "no zlib": lambda records: [records[0], (b"S", records[1][1][:-20]), *records[2:]],
-    "plain x": snapshot({"plain": {"round": 0, "x": [0.0] * 7}, "arrays": {"m": 7}}, bytes(56)),
+    "plain x": snapshot({"plain": {"round": 0, "x": [0.0] * 7}, "arrays": {"m": 7}}, 56),
     "round is empty": first_round(lambda r: b""),
     "round is short": first_round(lambda r: r[:50]),
     "answers are cut": first_round(lambda r: r[:-1]),
