@@ -11,8 +11,8 @@ out, at random, in each of several splits. The pooled and the stratified optimum
 
 from __future__ import annotations
 
-import argparse
 import csv
+import re
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -20,24 +20,27 @@ from statistics import mean
 from typing import Any
 
 import numpy as np
+from cox_sets import (
+    FOLDER,
+    SPLITS,
+    Floats,
+    Patients,
+    Rows,
+    by_lifelines,
+    concordances,
+    grouped,
+    main,
+)
 from numpy.typing import NDArray
 
 import desopt
 from desopt.objectives.survival import concordance
-from desopt.system.progress import Progress
 
-Floats = NDArray[np.float64]
-Patients = tuple[Floats, Floats, Floats]
-
-HERE = Path(__file__).resolve().parent
-RESULTS = HERE.parent / "results" / "survival" / "results.csv"
+RESULTS = FOLDER / "results.csv"
 RIDGE = 0.01
-SPLITS = 5
 #: Federated, each with step_size="auto".
 METHODS = ("des-mr", "des-c", "zo-nsgd")
 ROUNDS, ITERATIONS = 150, 100
-#: Of a split: two optima, DES on all patients, the methods above, and each of five regions alone.
-FITS = 3 + len(METHODS) + 5
 FIELDS = ("split", "fit", "pooled", "stratified", "distance", "concordance")
 
 
@@ -63,11 +66,11 @@ def sites_of(data: Patients, region: list[str]) -> list[NDArray[np.int64]]:
 
 def fits(data: Patients, sites: list[NDArray[np.int64]]) -> Iterator[tuple[str, Floats]]:
     """Coefficients by each way to fit these patients."""
-    yield "pooled (lifelines)", by_lifelines(data, None)
+    yield "pooled (lifelines)", by_lifelines(data, RIDGE)
     stratum = np.zeros(data[1].size)
     for number, rows in enumerate(sites):
         stratum[rows] = number
-    yield "stratified (lifelines)", by_lifelines(data, stratum)
+    yield "stratified (lifelines)", by_lifelines(data, RIDGE, stratum)
     objective = desopt.Cox(ridge=RIDGE)
     common: dict[str, Any] = {
         "rounds": ROUNDS, "iterations": ITERATIONS, "step_size": "auto", "eval_every": 0,
@@ -80,19 +83,6 @@ def fits(data: Patients, sites: list[NDArray[np.int64]]) -> Iterator[tuple[str, 
         yield f"federated, {method}", result.x
     for number, shard in enumerate(shards):
         yield f"site {number} alone", desopt.minimize(objective, None, [shard], **common).x
-
-
-def by_lifelines(data: Patients, stratum: Floats | None) -> Floats:
-    import pandas as pd
-    from lifelines import CoxPHFitter
-
-    X, time, event = data
-    table = pd.DataFrame(X).assign(time=time, event=event)
-    if stratum is not None:
-        table = table.assign(stratum=stratum)
-    fitter = CoxPHFitter(penalizer=RIDGE)
-    fitter.fit(table, "time", "event", strata=None if stratum is None else ["stratum"])
-    return np.asarray(fitter.params_, float)
 
 
 def value(x: Floats, shards: list[Any]) -> float:
@@ -124,47 +114,23 @@ def run(folder: Path) -> Iterator[dict[str, Any]]:
             }  # fmt: skip
 
 
-def table(path: Path) -> None:
+def table(rows: Rows) -> None:
     """The means over splits; of single sites, those over all of them."""
-    with open(path, newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    grouped: dict[str, list[dict[str, str]]] = {}
-    for row in rows:
-        fit = "one region alone" if row["fit"].startswith("site") else row["fit"]
-        grouped.setdefault(fit, []).append(row)
+    fits = grouped(rows, lambda row: re.sub(r"^site \d+", "one region", row["fit"]))
     best = {
-        name: {row["split"]: float(row[name]) for row in grouped[f"{name} (lifelines)"]}
+        name: {row["split"]: float(row[name]) for row in fits[f"{name} (lifelines)"]}
         for name in ("pooled", "stratified")
     }
     print("| fit | excess, pooled | excess, stratified | largest difference | concordance |")
     print("| --- | --- | --- | --- | --- |")
-    for fit, group in grouped.items():
+    for fit, group in fits.items():
         excess = [
             mean(float(row[name]) - best[name][row["split"]] for row in group) for name in best
         ]
         distance = mean(float(row["distance"]) for row in group)
-        indices = [float(row["concordance"]) for row in group]
-        spread = f"{mean(indices):.3f} ({min(indices):.3f} to {max(indices):.3f})"
-        print(f"| {fit} | {excess[0]:.2g} | {excess[1]:.2g} | {distance:.2g} | {spread} |")
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, help="the folder with tcga_brca.csv")
-    parser.add_argument("--table", action="store_true", help="print what there is, run nothing")
-    given = parser.parse_args()
-    if given.data is not None and not given.table:
-        RESULTS.parent.mkdir(parents=True, exist_ok=True)
-        with open(RESULTS, "w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
-            writer.writeheader()
-            with Progress("fits", SPLITS * FITS, unit="fits", show=True) as bar:
-                for done, row in enumerate(run(given.data), 1):
-                    writer.writerow(row)
-                    file.flush()
-                    bar.update(done=done, note=row["fit"])
-    table(RESULTS)
+        numbers = " | ".join(f"{number:.2g}" for number in (*excess, distance))
+        print(f"| {fit} | {numbers} | {concordances(group)} |")
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, "tcga_brca.csv", RESULTS, FIELDS, SPLITS, run, table)

@@ -16,10 +16,10 @@ import argparse
 import csv
 import lzma
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from pathlib import Path
 from statistics import mean
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,9 +30,12 @@ from desopt.system.progress import Progress
 
 Floats = NDArray[np.float64]
 Patients = tuple[Floats, Floats, Floats]
+#: Of a file of results.
+Rows = list[dict[str, str]]
+Group = TypeVar("Group", bound=Hashable)
 
-HERE = Path(__file__).resolve().parent
-RESULTS = HERE.parent / "results" / "survival" / "sets.csv"
+FOLDER = Path(__file__).resolve().parents[1] / "results" / "survival"
+RESULTS = FOLDER / "sets.csv"
 FILES = {
     "nki70": "nki70.csv.xz",
     "GSE7390": "breast_cancer_GSE7390-metastasis.arff.xz",
@@ -91,13 +94,15 @@ def fits(data: Patients, ridge: float) -> Iterator[tuple[str, Floats, float]]:
         yield f"{method}, {rounds:,} rounds", found.x, time.process_time() - began
 
 
-def by_lifelines(data: Patients, ridge: float) -> Floats:
+def by_lifelines(data: Patients, ridge: float, stratum: Floats | None = None) -> Floats:
     import pandas as pd
     from lifelines import CoxPHFitter
 
     X, last, event = data
-    table = pd.DataFrame(X).assign(time=last, event=event)
-    fitter = CoxPHFitter(penalizer=ridge).fit(table, "time", "event")
+    strata = {} if stratum is None else {"stratum": stratum}
+    table = pd.DataFrame(X).assign(time=last, event=event, **strata)
+    fitter = CoxPHFitter(penalizer=ridge)
+    fitter.fit(table, "time", "event", strata=list(strata) or None)
     return np.asarray(fitter.params_, float)
 
 
@@ -157,43 +162,62 @@ def run(folder: Path) -> Iterator[dict[str, Any]]:
                 }  # fmt: skip
 
 
-def table(path: Path) -> None:
+def table(rows: Rows) -> None:
     """The means over splits, and the range of the concordance."""
-    with open(path, newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    grouped: dict[tuple[str, str], list[dict[str, str]]] = {}
-    for row in rows:
-        grouped.setdefault((row["set"], row["fit"]), []).append(row)
     print("| set | fit | excess | largest difference | concordance | CPU seconds |")
     print("| --- | --- | --- | --- | --- | --- |")
-    for (name, fit), group in grouped.items():
-        of = {field: [float(row[field]) for row in group] for field in FIELDS[4:]}
-        means = [f"{mean(of[field]):.2g}" for field in ("excess", "distance")]
-        c = of["concordance"]
+    for (name, fit), group in grouped(rows, lambda row: (row["set"], row["fit"])).items():
+        excess, distance, seconds = (
+            mean(float(row[field]) for row in group)
+            for field in ("excess", "distance", "cpu_seconds")
+        )
         print(
-            f"| {name} | {fit} | {' | '.join(means)} | {mean(c):.3f} ({min(c):.3f} to {max(c):.3f})"
-            f" | {mean(of['cpu_seconds']):.2g} |"
+            f"| {name} | {fit} | {excess:.2g} | {distance:.2g} | {concordances(group)}"
+            f" | {seconds:.2g} |"
         )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--data", type=Path, help=f"the folder with {', '.join(FILES.values())}")
+def grouped(rows: Rows, key: Callable[[dict[str, str]], Group]) -> dict[Group, Rows]:
+    """In the order in which they come first."""
+    found: dict[Group, Rows] = {}
+    for row in rows:
+        found.setdefault(key(row), []).append(row)
+    return found
+
+
+def concordances(rows: Rows) -> str:
+    """Their mean, and their range."""
+    of = [float(row["concordance"]) for row in rows]
+    return f"{mean(of):.3f} ({min(of):.3f} to {max(of):.3f})"
+
+
+def main(
+    about: str, files: str, results: Path, fields: Sequence[str], splits: int,
+    run: Callable[[Path], Iterator[dict[str, Any]]], table: Callable[[Rows], None],
+) -> None:  # fmt: skip
+    """The command of this file and of ``cox_regions.py``: keep what ``run`` finds, show it."""
+    parser = argparse.ArgumentParser(description=about.splitlines()[0])
+    parser.add_argument("--data", type=Path, help=f"the folder with {files}")
     parser.add_argument("--table", action="store_true", help="print what there is, run nothing")
     given = parser.parse_args()
     if given.data is not None and not given.table:
-        RESULTS.parent.mkdir(parents=True, exist_ok=True)
-        with open(RESULTS, "w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
+        results.parent.mkdir(parents=True, exist_ok=True)
+        begun: set[tuple[str, int]] = set()
+        with (
+            open(results, "w", newline="", encoding="utf-8") as file,
+            Progress("Cox", splits, unit="splits", show=True) as bar,
+        ):
+            writer = csv.DictWriter(file, fields, lineterminator="\n")
             writer.writeheader()
-            with Progress("sets", len(FILES) * SPLITS, unit="splits", show=True) as bar:
-                for row in run(given.data):
-                    writer.writerow(row)
-                    file.flush()
-                    done = SPLITS * list(FILES).index(row["set"]) + row["split"]
-                    bar.update(done=done, note=f"{row['set']}, {row['fit']}")
-    table(RESULTS)
+            for row in run(given.data):
+                writer.writerow(row)
+                file.flush()
+                begun.add((row.get("set", ""), row["split"]))
+                bar.update(done=len(begun) - 1, note=row["fit"])
+    with open(results, newline="", encoding="utf-8") as file:
+        table(list(csv.DictReader(file)))
 
 
 if __name__ == "__main__":
-    main()
+    files = ", ".join(FILES.values())
+    main(__doc__ or "", files, RESULTS, FIELDS, len(FILES) * SPLITS, run, table)
