@@ -10,6 +10,16 @@
 from desopt.data.catalogue import CATALOGUE, CatalogueEntry, DataSet, available, find, load, names
 from desopt.data.checks import all_finite
 from desopt.data.gather import expected_passes
+from desopt.data.sharding import (
+    as_shards,
+    distinct,
+    fingerprint,
+    partition,
+    restricted,
+    shares,
+    side_by_side,
+    total_rows,
+)
 from desopt.data.shards import (
     Arrays,
     Batch,
@@ -22,14 +32,6 @@ from desopt.data.shards import (
     Rows,
     Shard,
     as_rows,
-    as_shards,
-    distinct,
-    fingerprint,
-    partition,
-    restricted,
-    shares,
-    side_by_side,
-    total_rows,
 )
 from desopt.data.splits import by_label, by_quantity, dirichlet, split, train_test
 

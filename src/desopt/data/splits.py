@@ -18,7 +18,7 @@ from desopt.contract import streams
 from desopt.contract.streams import Purpose, Stream
 from desopt.contract.types import FloatArray, IndexArray
 from desopt.data.catalogue import DataSet
-from desopt.data.shards import partition
+from desopt.data.sharding import partition
 
 # Stream numbers; catalogue.subset has 1.
 _SPLIT, _LABEL, _DIRICHLET, _QUANTITY, _HELD_OUT = 0, 2, 3, 4, 5
