@@ -323,9 +323,9 @@ def fail() -> None:
 @engines
 def test_error_in_fun_says_where_and_the_journal_resumes(tmp_path: Path, engine: str) -> None:
     journal = tmp_path / "j"
-    settings = {"engine": engine, "jobs": 2, "journal": journal}
+    settings = {"engine": engine, "journal": journal}
     with pytest.raises(desopt.ObjectiveError) as caught:
-        run(at_the_moment(fail), SHARDS, **settings)
+        run(at_the_moment(fail), SHARDS, jobs=2, **settings)
     error = caught.value
     assert (error.worker, error.round, error.iteration) == (2, 1, 3)
     text = str(error)
@@ -333,7 +333,7 @@ def test_error_in_fun_says_where_and_the_journal_resumes(tmp_path: Path, engine:
     for line in ("Original traceback", "in fun", "act()", "in fail", 'ZeroDivisionError("deep'):
         assert line in text
     assert len(journals.read(journal).rows) == 1
-    assert_same(run(least_squares, SHARDS, **settings), undisturbed())
+    assert_same(run(least_squares, SHARDS, jobs=JOBS[engine], **settings), undisturbed())
     assert not psutil.Process().children(recursive=True)
 
 
