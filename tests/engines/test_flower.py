@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -52,7 +51,6 @@ from helpers.loopback import (
 
 from desopt.data import as_shards
 from desopt.engines import Job
-from desopt.engines.flower import asking, engine, exchange
 from desopt.federate import client_app, server_app
 from desopt.methods import restore
 from desopt.objectives import LinearModel
@@ -62,12 +60,7 @@ from desopt.run.sites import SiteLog
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    own = {"monotonic": clock.monotonic, "sleep": clock.sleep}
-    monkeypatch.setattr(Loopback, "clock", clock)
-    for module in (asking, engine, exchange):
-        monkeypatch.setattr(module, "time", SimpleNamespace(**vars(time) | own))
-    return clock
+    return Clock.of_a_test(monkeypatch)
 
 
 @pytest.fixture(autouse=True)

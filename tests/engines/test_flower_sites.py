@@ -5,10 +5,8 @@ import http.server
 import json
 import re
 import threading
-import time
 from collections.abc import Mapping
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,7 +20,6 @@ from flwr.supercore.task_identity import TaskIdentity
 from helpers.loopback import SETTINGS, WORKERS, Clock, Loopback, N, federated, kinds, run, shard
 
 from desopt.data.splits import held_out
-from desopt.engines.flower import asking, engine, exchange
 from desopt.federate import client_app, server_app
 from desopt.objectives.inputs import Inputs, Moments, PreparedModel
 from desopt.objectives.metrics import auc
@@ -42,12 +39,7 @@ def _identity(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    own = {"monotonic": clock.monotonic, "sleep": clock.sleep}
-    monkeypatch.setattr(Loopback, "clock", clock)
-    for module in (asking, engine, exchange):
-        monkeypatch.setattr(module, "time", SimpleNamespace(**vars(time) | own))
-    return clock
+    return Clock.of_a_test(monkeypatch)
 
 
 def named(grid: Loopback, **more: str) -> Loopback:

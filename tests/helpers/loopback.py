@@ -3,12 +3,15 @@
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 from flwr.app import Context, Error, Message, RecordDict
 
 import desopt
+from desopt.engines.flower import asking, engine, exchange
 from desopt.federate import client_app, server_app
 from desopt.run import journal
 
@@ -99,6 +102,16 @@ class Clock:
 
     def __init__(self) -> None:
         self._now = 0.0
+
+    @classmethod
+    def of_a_test(cls, monkeypatch: pytest.MonkeyPatch) -> "Clock":
+        """The clock of all that runs in this test."""
+        clock = cls()
+        own = {"monotonic": clock.monotonic, "sleep": clock.sleep}
+        monkeypatch.setattr(Loopback, "clock", clock)
+        for module in (asking, engine, exchange):
+            monkeypatch.setattr(module, "time", SimpleNamespace(**vars(time) | own))
+        return clock
 
     def monotonic(self) -> float:
         return self._now
