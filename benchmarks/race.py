@@ -208,10 +208,9 @@ def nevergrad(name: str, sigma: float) -> Solver:
         search = ng.optimizers.registry[name](space, budget=10**9, num_workers=1)
         while not watch.look(lambda: search.provide_recommendation().value):
             problem.draw()
-            asked = [search.ask() for _ in range(16)]
-            values = problem([point.value for point in asked])
-            for point, value in zip(asked, values.tolist(), strict=True):
-                search.tell(point, value)
+            for _ in range(16):  # one at a time: its CMA-ES wants every point of a generation back
+                point = search.ask()
+                search.tell(point, float(problem([point.value])[0]))
 
     return solve
 
@@ -276,7 +275,7 @@ PACKAGES: dict[str, tuple[str, dict[str, Solver]]] = {
     }),
     "nevergrad": ("nevergrad", {
         f"{name} {sigma:g}": nevergrad(name, sigma)
-        for name, sigma in (("OnePlusOne", 0.1), ("TBPSA", 0.1), ("CMA", 0.1))
+        for name, sigma in (("OnePlusOne", 0.1), ("TBPSA", 0.1), ("DiagonalCMA", 0.1))
     }),
     "PyPop7": ("pypop7", {
         "SNES 0.1": pypop7("nes.snes", "SNES", 0.1),
