@@ -16,7 +16,7 @@ from helpers.fake_results import DES, ENDS, RIVALS, case, curves, one_item, outc
 from scipy.stats import spearmanr
 
 from desopt.data.catalogue import CATALOGUE
-from desopt.report import claims, drawing, figures, names, page, page_data, tables, verdicts
+from desopt.report import claims, drawing, figures, names, page, page_data, style, tables, verdicts
 from desopt.report import results as medians
 from desopt.report import write as writing
 from desopt.report.findings import Findings, find
@@ -478,3 +478,7 @@ def test_the_curve_of_a_run_is_drawn_from_its_files(tmp_path: Path) -> None:
     assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
     history.write_text("round,loss\n1,\n2,\n")
     assert drawing.run_curve(tmp_path) is None
+
+
+def test_more_lines_than_methods_look_different() -> None:
+    assert len({style.numbered_look(place) for place in range(40)}) == 40

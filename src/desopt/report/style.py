@@ -53,8 +53,13 @@ def method_look(name: str) -> Look:
 
 
 def numbered_look(place: int) -> Look:
-    """For lines that are not methods: the looks of the compared methods, in their order."""
-    return METHODS[COMPARED[place % len(COMPARED)]].look
+    """For lines that are not methods: the looks of the compared methods, in their order.
+
+    When these are used up, their colours come again with the dashes and markers of others.
+    """
+    turn, method = divmod(place, len(COMPARED))
+    other = METHODS[COMPARED[(method + turn) % len(COMPARED)]].look
+    return METHODS[COMPARED[method]].look._replace(dash=other.dash, marker=other.marker)
 
 
 def step_dash(step: float | str, steps: Sequence[float | str]) -> str:
