@@ -159,7 +159,12 @@ def test_a_single_value_that_goes_wrong_costs_only_itself(runs: Runs) -> None:
 @on_a_cluster
 def test_error_in_fun_arrives_as_it_was_raised(runs: Runs, tmp_path: Path) -> None:
     with pytest.raises(desopt.ObjectiveError) as caught:
-        ray_cluster.run(ray_cluster.failing(tmp_path), ray_cluster.two, workers=2, engine="serial")
+        ray_cluster.run(
+            ray_cluster.failing(tmp_path),
+            ray_cluster.two,
+            engine="serial",
+            **ray_cluster.WHOLE_ROUNDS,
+        )
     error = caught.value
     assert runs["fails"]["places"] == [error.worker, error.round, error.iteration] == [1, 1, 3]
     assert runs["fails"]["text"] == str(error)

@@ -176,6 +176,11 @@ def at_once(
     return fun
 
 
+#: Of runs of ``at_once``: a worker's values stay on its actor, where they are counted. Otherwise
+#: rounds whose values take long, as any do on a busy machine, share them among all actors.
+WHOLE_ROUNDS: dict[str, Any] = {"workers": 2, "log_values": False}
+
+
 def two(worker: int) -> tuple[Vector, Vector]:
     return X[worker::2], Y[worker::2]
 
@@ -241,10 +246,10 @@ def losses(folder: Path, victim: subprocess.Popen[str]) -> None:
     for name, act, settings in (("dies", die, {}), ("hangs", hang, patient)):
         with warnings.catch_warnings(record=True) as caught:
             fun = at_once(folder, name, act, 2 * (ITERATIONS + 1) - 3)
-            result = run(fun, two, workers=2, engine="ray", **settings)
+            result = run(fun, two, engine="ray", **WHOLE_ROUNDS, **settings)
         tell(name, warnings=[str(w.message) for w in caught], **summary(result))
     try:
-        run(failing(folder), two, workers=2, engine="ray")
+        run(failing(folder), two, engine="ray", **WHOLE_ROUNDS)
     except desopt.ObjectiveError as error:
         places = error.worker, error.round, error.iteration
         tell("fails", places=places, text=str(error))
@@ -335,12 +340,12 @@ def stops(folder: Path) -> None:
 
     for name, act in (("always", die), ("interrupted", interrupt)):
         fun = at_once(folder, name, act, ITERATIONS + 1 + 3, again=name == "always")
-        settings: dict[str, Any] = {"workers": 2, "engine": "ray", "journal": folder / f"{name}.j"}
+        settings: dict[str, Any] = {"engine": "ray", "journal": folder / f"{name}.j"}
         try:
-            run(fun, two, **settings, attempts=2)
+            run(fun, two, **WHOLE_ROUNDS, **settings, attempts=2)
         except (desopt.EngineError, desopt.Interrupted) as error:
             kind, text = type(error).__name__, str(error)
-        result = run(least_squares, two, **settings)
+        result = run(least_squares, two, **WHOLE_ROUNDS, **settings)
         tell(name, kind=kind, text=text, **summary(result))
 
 
