@@ -67,9 +67,10 @@ def test_threads(name: str) -> None:
     assert bits.digest(bits.run(engine="threads", jobs=2, **CASES[name])) == GOLDEN[name]
 
 
+@pytest.mark.cpus  # they take two seconds to start; test_engines.py has processes beside serial
 @pytest.mark.parametrize("method", GOLDEN_METHODS)
 def test_processes(method: str) -> None:
-    layout = ("dense", "csr")[GOLDEN_METHODS.index(method) % 2]  # they take a second to start
+    layout = ("dense", "csr")[GOLDEN_METHODS.index(method) % 2]
     name = f"{method} {layout} lr"
     assert bits.digest(bits.run(engine="processes", jobs=1, **CASES[name])) == GOLDEN[name]
 

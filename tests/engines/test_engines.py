@@ -125,7 +125,7 @@ def test_same_bits_with_any_number_of_jobs(
 ) -> None:
     expected, answers = reference(method, kind)
     # how many share the work is no affair of the method; des-c has a memory for each worker
-    few = {"des-mr": (1, 2, 3), "es-csa": (1, 2, 3), "des-c": (2,)}
+    few = {"des-mr": (2, 3), "es-csa": (3,), "des-c": (2,)}
     numbers = few.get(method, (1,)) if engine == "processes" else (1, 2, 3)
 
     def with_jobs(jobs: int) -> desopt.Result:
