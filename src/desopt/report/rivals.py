@@ -361,7 +361,10 @@ def _figures(
     for partition in PARTITIONS:
         here = {i.data: i for i in found if i.partition == partition and i.problem == "lr"}
         if here:
-            caption = f"Training loss of LR by rounds, function values and bytes, {partition} data"
+            caption = (
+                f"Training loss of LR by rounds, function values and bytes, {partition} data; "
+                "every method with the step size that is best in the panel"
+            )
             make = partial(_curves, [(i, found[i]) for i in here.values()])
             figures.append(PlannedFigure(f"rivals-curves-{partition}", caption, make))
     return figures
