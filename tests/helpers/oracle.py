@@ -300,7 +300,7 @@ def des_c(
 # step_size="auto": the pseudo-code of docs/step-size.md.
 
 
-def ramp_size(k: int, k0: int) -> float:
+def ramp_size(k: float, k0: int) -> float:
     r = (2 * k + 1) / k0 - 1
     return float(2.0 ** (20 * r * abs(r)))
 
@@ -326,9 +326,25 @@ def lacking(M: int) -> float:
     return max(0.0, 1 / math.sqrt(M) - 1 / math.sqrt(10))
 
 
-def first_level(drop: float, k0: int, K: int, M: int) -> float:
-    r = 2 * drop / k0 - 1
-    return float(20 * r * abs(r) + math.log2(K) / 4 + 0.75 - 3.2 * lacking(M))
+def first_level(size: float, K: int, M: int) -> float:
+    return math.log2(size) + math.log2(K) / 4 + 0.75 - 3.2 * lacking(M)
+
+
+def size_at(drop: float, k0: int) -> float:
+    """Between the sizes of two steps."""
+    return ramp_size(drop - 0.5, k0)
+
+
+def sweeps(accepts: NDArray[Any], K: int) -> bool:
+    """Whether a worker goes down again, of its k0 decisions in a ramp."""
+    up_to_last = 1 + np.flatnonzero(accepts).max(initial=-1)
+    few = accepts.sum() <= 5 and accepts.sum() < 0.3 * up_to_last
+    return K >= 97 and bool(few and up_to_last > 10)
+
+
+def down_size(k: int, K: int) -> float:
+    """Of step k = 64..K-2 on the way down."""
+    return ramp_size(K - 2 - k, K - 65)
 
 
 def noisy(accepts: NDArray[np.int64]) -> bool:
@@ -341,7 +357,13 @@ def found(mask: NDArray[Any]) -> tuple[float, float, float]:
     """A, T1 and T0 after a first round with these (M, K) decisions."""
     (M, K), k0 = mask.shape, min(mask.shape[1], 64)
     e = min(k0, max(3, k0 // 6))
-    A = first_level(ramp_drop(mask[:, :k0]), k0, K, M)
+    down = [row for row in mask if sweeps(row[:k0], K)]
+    size = size_at(ramp_drop(mask[:, :k0]), k0)
+    if noisy(mask[:, :k0]) and down:
+        sizes = [max([down_size(k, K) for k in range(64, K - 1) if row[k]], default=2.0**-20)
+                 for row in down]  # fmt: skip
+        size = 2 * 2 ** float(np.median(np.log2(sizes)))
+    A = first_level(size, K, M)
     p0 = (6 + mask[:, :e].sum()) / (12 + M * e)
     T0 = max(4, 24 / M) if noisy(mask[:, :k0]) else 24.0
     return A, T0 * min(p0, 0.5), T0
@@ -360,7 +382,8 @@ def auto(
     A, T1, T0, agree = math.nan, 0.0, 0.0, 1.0
     for t in range(run.T):
         mask, finals = np.zeros((M, K), dtype=bool), []
-        control = [(k + 7 * t) % 24 == 0 for k in range(K)]
+        luck = T1 < 0.25 * T0
+        control = [(k + 7 * t) % (max(48, M * K // 40) if luck else 24) == 0 for k in range(K)]
         for i, shard in enumerate(shards):
             batch = shard if whole else minibatch(shard, run.b, run.seed, t, i)
 
@@ -381,27 +404,31 @@ def auto(
             for k in range(k0):
                 if mask[i, k] and k < drop:
                     v = run.inside(offspring(v, ramp_size(k, k0), t, i, k))
-            own = 2 ** first_level(drop, k0, K, 10)
-            finals.append(walk(v, {k: own / math.sqrt(k + 1) for k in range(k0, K - 1)}))
+            own = 2 ** first_level(size_at(drop, k0), K, 10)
+            sizes = {k: own / math.sqrt(k + 1) for k in range(k0, K - 1)}
+            if sweeps(mask[i, :k0], K):
+                v, sizes = x, {k: down_size(k, K) for k in sizes}
+            finals.append(walk(v, sizes))
         w = min(0.25, M / 40)
         rare = min(w, M * K * drawn / len(x0))
         if t == 0:
             A, T1, T0 = found(mask)
         else:
             controls, votes = M * sum(control), [np.sign((v - x) @ h) for v in finals]
-            fade = 1 - min(0.1, controls / 200)
+            fade = 1 - (min(1, controls / 50) if luck else min(0.1, controls / 200))
             T1, T0 = fade * T1 + mask[:, control].sum(), fade * T0 + controls
             p0, p = T1 / T0, mask[:, np.logical_not(control)].mean()
             if p0 > 0.5:
                 p0 = max(0.5, p0 - 1.5 * lacking(M) / math.sqrt(T0))
             least = max(0.0, 2 * p0 - 1)
-            near = p0 - least < 0.02
-            u = float(p >= p0 - 0.02) if near else (p - least) / (p0 - least)
+            u = (p - least) / max(0.02, p0 - least)
+            if p0 > 0.5 and p0 - least < 0.02:
+                u = float(p >= p0 - 0.02)
             agree = (1 - rare) * agree + rare * float(np.mean(votes))
             clear = max(agree, min(1, agree * math.sqrt(w / rare)))
             low = 0.3 + 0.8 * lacking(M)
             sure = np.clip(clear / 0.3, 0, 1)
-            goal = 0.3 if p0 < 0.4 else max(low, low + (0.5 - low) * (1 - sure))
+            goal = min(max(p0, 0.2), 0.3) if p0 < 0.4 else max(low, low + (0.5 - low) * (1 - sure))
             step = min(1, M * K / 100) * np.clip(3 * (u - goal), -1.5, 3.0 if p0 < 0.4 else 1.5)
             A += step if p0 < 0.4 else min(step, clear)
         d = np.mean([v - x for v in finals], axis=0)

@@ -342,6 +342,32 @@ def test_auto(method: str, fun: str, iterations: int, n: int, tmp_path: Path) ->
     assert distance(result.x, x) <= EXACT
 
 
+def rough(x: Vector, rows: Any, _y: Vector) -> float:
+    """A bowl with waves that any step leaves: noise in every value, but the same on both sides."""
+    wave = math.sin(1e8 * float(x @ np.linspace(1.0, 2.0, x.size)))
+    return 0.5 * float(np.sum((x - 1.0) ** 2)) + 0.02 * float(np.mean(rows)) + 2.0 * wave
+
+
+@pytest.mark.parametrize("method", AUTO)
+def test_auto_with_noise_in_every_value(method: str, tmp_path: Path) -> None:
+    """Ramps say nothing, so that workers sweep down again; control steps are fewer."""
+    problem = dealt("lr", *made_up("dense", 40))._replace(value=rough)
+    file, rounds, iterations = tmp_path / "run.journal", 6, 120
+    result = package(
+        method, problem, np.zeros(40), fun=fun_of(problem), rounds=rounds, iterations=iterations,
+        journal=file, step_size="auto",
+    )  # fmt: skip
+    x, masks = reference(method, problem, np.zeros(40), auto=True, K=iterations, T=rounds)
+    assert masks is not None
+    assert any(oracle.sweeps(row[:64], iterations) for row in masks[0])
+    found = [
+        [list(oracle.unpack(answer.payload, iterations)) for answer in answers]
+        for answers in journal.read(file).answers
+    ]
+    np.testing.assert_array_equal(found, masks)
+    assert distance(result.x, x) <= EXACT
+
+
 # --- bounds ----------------------------------------------------------------------------------
 
 BOUNDS = (-0.05, 0.08)

@@ -36,7 +36,7 @@ Y = np.where(X @ np.linspace(-1, 2, 12) + np.random.default_rng(4).standard_norm
 def run(fun: Any = "lr", **options: Any) -> Any:
     """A short run with a ramp, a part after it, and control steps."""
     settings: dict[str, Any] = {
-        "method": "des-mr", "workers": 3, "rounds": 6, "iterations": RAMP + 20, "batch_size": 30,
+        "method": "des-mr", "workers": 3, "rounds": 6, "iterations": RAMP + 40, "batch_size": 30,
         "seed": 5, "engine": "serial", "progress": False, "step_size": "auto",
     }  # fmt: skip
     return desopt.minimize(fun, np.zeros(12), (X, Y), **settings | options)
@@ -47,7 +47,7 @@ def squares(x: Vector, batch: tuple[Vector, Vector]) -> float:
     return float(np.mean((Z @ x - y) ** 2))
 
 
-@pytest.mark.parametrize("iterations", [10, RAMP + 10])
+@pytest.mark.parametrize("iterations", [10, RAMP + 40])
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_contract(sampler: str, iterations: int) -> None:
     check_method(DES(step_size="auto", iterations=iterations, sampler=SAMPLERS[sampler]))
@@ -131,6 +131,18 @@ def test_the_first_round_of_noisy_values(iterations: int, rate: float) -> None:
         state: Any = method.merge(method.init(np.zeros(4)), answers)
         expected = oracle.found(bits)
         assert (state.level, state.tiny, state.controls) == pytest.approx(expected)
+
+
+def test_the_level_falls_where_nothing_is_accepted() -> None:
+    """Not even a control step: a level that is far too high must not rise further."""
+    method = DES(step_size="auto", iterations=100)
+    state: Any = method.init(np.zeros(4))
+    ramp = np.packbits(np.arange(100) % 2 == 0, bitorder="little").tobytes()
+    state, levels = method.merge(state, [Answer(i, ramp) for i in range(10)]), []
+    for _ in range(60):
+        state = method.merge(state, [Answer(i, bytes(13)) for i in range(10)])
+        levels.append(state.level)
+    assert np.all(np.diff(levels) < 0)
 
 
 def test_hostile_answers_move_the_level_only_so_far() -> None:

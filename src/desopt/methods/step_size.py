@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from math import sqrt
+from statistics import median
 from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 
 import numpy as np
@@ -53,14 +54,21 @@ _LN2 = 0.6931471805599453
 #: The steps of the ramp, and the octaves that it reaches to either side of 1.
 RAMP, REACH = 64, 20.0
 #: Below this rate of tiny steps accepted, values are noisy: 1/2 where they are not, in the ramp
-#: and in a round.
-NOISY_RAMP, NOISY = 1 / 3, 0.4
+#: and in a round. Below LUCKY, noise is larger than what most steps gain.
+NOISY_RAMP, NOISY, LUCKY = 1 / 3, 0.4, 0.25
+#: A ramp with at most so many accepted steps, and less than such a share up to the last of them,
+#: says nothing of their size: the worker sweeps back down, if it has so many steps left. (If all of
+#: them are tiny, the scale of the problem may be.)
+FEW_ACCEPTED, FEW_OF_THEM, SWEEP = 5, 0.3, 32
 #: Every PERIOD-th step is a control step, SMALL octaves smaller; MEMORY of them count, or those of
 #: ten rounds.
 PERIOD, SMALL, MEMORY = 24, 5, 200.0
-#: The share of the possible acceptance to aim at: where workers agree, and where they do not. An
-#: agreement of SURE is enough.
-LOW, HIGH, SURE = 0.3, 0.5, 0.3
+#: The same below LUCKY, where an accepted control step is luck and makes the next steps fail: if
+#: there are LUCKY_BITS of them in a round, the period may be longer.
+LUCKY_PERIOD, LUCKY_BITS, LUCKY_MEMORY = 48, 40, 50.0
+#: The share of the possible acceptance to aim at: where workers agree, where they do not, and the
+#: least where values are noisy. An agreement of SURE is enough.
+LOW, HIGH, LEAST, SURE = 0.3, 0.5, 0.2, 0.3
 #: Octaves of a round per excess of acceptance, the most of them, and the bits that it takes.
 GAIN, MOST, BITS = 3.0, 1.5, 100.0
 #: Octaves above the size at which acceptance drops, for ten workers and more.
@@ -89,6 +97,7 @@ class Adapted:
 
     level: log2 of alpha_0
     tiny, controls: control steps accepted, and all of them, fading; 0 before the first answers
+    period: the steps from one control step to the next
     agreement: of the workers with the heading, fading; -1 to 1
     heading: the mean direction so far, fading
     """
@@ -96,6 +105,7 @@ class Adapted:
     level: float
     tiny: float
     controls: float
+    period: int
     agreement: float
     heading: FloatArray
 
@@ -145,16 +155,17 @@ class Auto(Fixed):
             "level": 0.0,
             "tiny": 0.0,
             "controls": 0.0,
+            "period": PERIOD,
             "agreement": 1.0,
             "heading": zeros_like(x0),
         }
 
     def scalars(self, state: Adapted) -> tuple[float, ...]:
-        return (state.level,) if state.controls else ()
+        return (state.level, float(state.period)) if state.controls else ()
 
     def sizes(self, t: int, scalars: tuple[float, ...]) -> FloatArray:
-        (level,) = scalars
-        return with_controls(self._method.iterations, t, level)
+        level, period = scalars
+        return with_controls(self._method.iterations, t, level, int(period))
 
     def proposals(
         self, t: int, scalars: tuple[float, ...], worker: int, n: int, steps: int | None = None
@@ -200,16 +211,16 @@ def decreasing(iterations: int, level: float) -> FloatArray:
     return alpha
 
 
-def control_steps(iterations: int, t: int) -> IndexArray:
+def control_steps(iterations: int, t: int, period: int) -> IndexArray:
     """The steps of round t that are made much smaller: would any step be accepted?"""
-    return np.flatnonzero((np.arange(iterations) + 7 * t) % PERIOD == 0)
+    return np.flatnonzero((np.arange(iterations) + 7 * t) % period == 0)
 
 
 @lru_cache(maxsize=8)  # all workers of a round have the same
-def with_controls(iterations: int, t: int, level: float) -> FloatArray:
+def with_controls(iterations: int, t: int, level: float, period: int) -> FloatArray:
     """The step sizes of a round after the first."""
     alpha = decreasing(iterations, level)
-    alpha[control_steps(iterations, t)] *= 2.0**-SMALL
+    alpha[control_steps(iterations, t, period)] *= 2.0**-SMALL
     alpha.flags.writeable = False
     return alpha
 
@@ -266,14 +277,26 @@ def is_noisy(accepts: list[int], workers: int) -> bool:
     return sum(accepts[:end]) < NOISY_RAMP * workers * end
 
 
-def first_level(drop: float, ramp: int, iterations: int, workers: int) -> float:
-    """The level after a ramp.
-
-    The size at the drop is right for a single step. As sizes fall by 1 / sqrt(k+1), the first of
-    K may be larger: by K^(1/4), their geometric mean is about the size at the drop times that.
-    """
+def octave(drop: float, ramp: int) -> float:
+    """log2 of the size between two steps of a ramp: half a step more is that of a step."""
     r = 2 * drop / ramp - 1
-    return REACH * r * abs(r) + log(iterations) / _LN2 / 4 + BOOST - 3.2 * few(workers)
+    return REACH * r * abs(r)
+
+
+def first_level(size: float, iterations: int, workers: int) -> float:
+    """The level after a ramp; ``size`` is log2 of what is right for a single step.
+
+    As sizes fall by 1 / sqrt(k+1), the first of K may be larger: by K^(1/4), their geometric mean
+    is about the size times that.
+    """
+    return size + log(iterations) / _LN2 / 4 + BOOST - 3.2 * few(workers)
+
+
+def swept(ramp: int, iterations: int) -> int:
+    """The steps down again after a ramp with these accept bits; 0: it need not be."""
+    rest, accepted, last = iterations - 1 - RAMP, ramp.bit_count(), ramp.bit_length()
+    few = accepted <= FEW_ACCEPTED and accepted < FEW_OF_THEM * last
+    return rest if few and last > ramp_end(RAMP) and rest >= SWEEP else 0
 
 
 def few(workers: int) -> float:
@@ -285,7 +308,8 @@ def few(workers: int) -> float:
 class Ramped:
     """The steps of a round that begins with a ramp; its bits decide the sizes of the others.
 
-    Of the ramp, accepted steps are kept up to the size at which acceptance drops.
+    Of the ramp, accepted steps are kept up to the size at which acceptance drops, unless a sweep
+    follows.
     """
 
     sampler: Sampler
@@ -302,10 +326,14 @@ class Ramped:
         """Step sizes of all steps, and the steps that are kept."""
         ramp = self.ramp
         drop = ramp_drop(accepted[:ramp].tolist(), 1)
-        alpha = decreasing(self.count, first_level(drop, ramp, self.count, 10))
+        alpha = decreasing(self.count, first_level(octave(drop, ramp), self.count, 10))
         alpha[:ramp] = ramp_sizes(ramp)
         kept = accepted.copy()
         kept[:ramp] &= np.arange(ramp) < drop
+        bits = np.packbits(accepted[:ramp], bitorder="little").tobytes()
+        if down := swept(int.from_bytes(bits, "little"), self.count):
+            alpha[ramp : ramp + down] = ramp_sizes(down)[::-1]
+            kept[:ramp] = False  # as luck: the sweep begins at x
         return alpha, kept
 
     def steps_of(self, alpha: FloatArray) -> Proposals:
@@ -353,10 +381,11 @@ class AutoTally(Tally):
         self._n = n
         round: int = state.round  # type: ignore[attr-defined]
         iterations, self._sampler = method.iterations, method.sampler
-        controls = control_steps(iterations, round).tolist()
+        controls = control_steps(iterations, round, state.period).tolist()
         self._state, self._iterations, self._controls = state, iterations, len(controls)
         self._mask = sum(1 << k for k in controls)
         self._ramp = [0] * min(iterations, RAMP)
+        self._sizes: list[float] = []  # the largest that were accepted on the way down
         self._workers = self._tiny = self._accepted = self._votes = 0
 
     def of(self, answers: Iterable[Answer], change: Callable[[Answer], Step]) -> Iterator[Answer]:
@@ -370,13 +399,25 @@ class AutoTally(Tally):
                 self._accepted += bits.bit_count() - tiny
                 self._votes += vote(change(answer), self._state.heading)
             else:
-                for k in range(len(self._ramp)):
-                    self._ramp[k] += bits >> k & 1
+                self._count_ramp(bits)
             yield answer
+
+    def _count_ramp(self, bits: int) -> None:
+        ramp = len(self._ramp)
+        for k in range(ramp):
+            self._ramp[k] += bits >> k & 1
+        if down := swept(bits & ((1 << ramp) - 1), self._iterations):
+            rest = bits >> ramp
+            first = (rest & -rest).bit_length() - 1 if rest else down
+            self._sizes.append(octave(max(down - first - 0.5, 0.0), down))
 
     def outcome(self, total: FloatArray) -> dict[str, Any]:
         found = self._followed() if self._state.controls else self._found()
         found["level"] = min(max(found["level"], -LIMIT), LIMIT)
+        found["period"] = PERIOD
+        if is_lucky(found["tiny"], found["controls"]):
+            steps = self._workers * self._iterations
+            found["period"] = max(LUCKY_PERIOD, steps // LUCKY_BITS)
         return {**found, "heading": follow(self._state.heading, total, self._sparse_weight)}
 
     @property
@@ -394,18 +435,24 @@ class AutoTally(Tally):
     def _found(self) -> dict[str, Any]:
         """After the ramp; its tiny steps are the first control steps, with 12 before them."""
         M, ramp = self._workers, len(self._ramp)
-        level = first_level(ramp_drop(self._ramp, M), ramp, self._iterations, M)
+        size = octave(ramp_drop(self._ramp, M), ramp)
+        noisy = is_noisy(self._ramp, M)
+        if noisy and self._sizes:
+            size = 1.0 + median(self._sizes)
+        level = first_level(size, self._iterations, M)
         end = ramp_end(ramp)
         p0 = (6.0 + sum(self._ramp[:end])) / (12.0 + M * end)
         # luck is soon used up: where values are noisy, fewer tiny steps will be accepted
-        controls = max(4.0, 24.0 / M) if is_noisy(self._ramp, M) else 24.0
+        controls = max(4.0, 24.0 / M) if noisy else 24.0
         tiny = controls * min(p0, 0.5)
         return {"level": level, "tiny": tiny, "controls": controls, "agreement": 1.0}
 
     def _followed(self) -> dict[str, Any]:
         state, M, K = self._state, self._workers, self._iterations
         # p0, p: the rates at which tiny steps and the others are accepted
-        keep = 1.0 - min(0.1, M * self._controls / MEMORY)
+        seen = M * self._controls
+        lucky = is_lucky(state.tiny, state.controls)
+        keep = 1.0 - (min(1.0, seen / LUCKY_MEMORY) if lucky else min(0.1, seen / MEMORY))
         tiny = keep * state.tiny + self._tiny
         controls = keep * state.controls + M * self._controls
         p0, p = tiny / controls, self._accepted / (M * max(1, K - self._controls))
@@ -415,7 +462,10 @@ class AutoTally(Tally):
         # accepted, so that p is at least 2 p0 - 1
         least = max(0.0, 2.0 * p0 - 1.0)
         possible = p0 - least
-        u = (p - least) / possible if possible >= 0.02 else float(p >= p0 - 0.02)
+        if possible >= 0.02 or least == 0.0:
+            u = (p - least) / max(possible, 0.02)
+        else:  # nearly all of them are
+            u = float(p >= p0 - 0.02)
         weight = self._sparse_weight
         agreement = state.agreement + weight * (self._votes / M - state.agreement)
         # a vote sums the few coordinates drawn: in noise, majorities grow with the root of their
@@ -423,7 +473,7 @@ class AutoTally(Tally):
         clear = max(agreement, min(1.0, agreement * sqrt(self._weight / weight)))
         noisy = p0 < NOISY
         if noisy:  # of every value: workers agree by luck only
-            goal = LOW
+            goal = min(max(p0, LEAST), LOW)
         else:
             low = LOW + 0.8 * few(M)
             goal = max(low, HIGH - (HIGH - low) * min(max(clear / SURE, 0.0), 1.0))
@@ -431,6 +481,11 @@ class AutoTally(Tally):
         step = min(1.0, M * K / BITS) * min(max(GAIN * (u - goal), -MOST), most)
         level = state.level + (step if noisy else min(step, clear))
         return {"level": level, "tiny": tiny, "controls": controls, "agreement": agreement}
+
+
+def is_lucky(tiny: float, controls: float) -> bool:
+    """Whether hardly any control step was accepted: what beats a lucky value is luck."""
+    return tiny < LUCKY * controls
 
 
 def vote(change: Step, heading: FloatArray) -> int:
