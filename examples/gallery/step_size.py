@@ -13,7 +13,7 @@ from show import show
 
 import desopt
 
-DIGEST = "5e631ed58dc5a4b6"
+DIGEST = "c31c8c7817d3f963"
 SCALES = (1e-3, 1.0, 1e3)
 
 
