@@ -383,7 +383,9 @@ def auto(
     for t in range(run.T):
         mask, finals = np.zeros((M, K), dtype=bool), []
         luck = T1 < 0.25 * T0
-        control = [(k + 7 * t) % (max(48, M * K // 40) if luck else 24) == 0 for k in range(K)]
+        control = [
+            (k + 7 * t) % (max(48, min(M, 10) * K // 40) if luck else 24) == 0 for k in range(K)
+        ]
         for i, shard in enumerate(shards):
             batch = shard if whole else minibatch(shard, run.b, run.seed, t, i)
 

@@ -133,6 +133,16 @@ def test_the_first_round_of_noisy_values(iterations: int, rate: float) -> None:
         assert (state.level, state.tiny, state.controls) == pytest.approx(expected)
 
 
+@pytest.mark.parametrize(("workers", "period"), [(1, 48), (8, 80), (100, 100)])
+def test_every_round_has_control_steps(workers: int, period: int) -> None:
+    """Fewer in noise, but not so few with many workers that p0 would be out of date."""
+    method = DES(step_size="auto", iterations=400)
+    state: Any = method.init(np.zeros(4))
+    for _ in range(60):
+        state = method.merge(state, [Answer(i, bytes(50)) for i in range(workers)])
+    assert state.period == period
+
+
 def test_the_level_falls_where_nothing_is_accepted() -> None:
     """Not even a control step: a level that is far too high must not rise further."""
     method = DES(step_size="auto", iterations=100)

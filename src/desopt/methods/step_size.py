@@ -416,7 +416,7 @@ class AutoTally(Tally):
         found["level"] = min(max(found["level"], -LIMIT), LIMIT)
         found["period"] = PERIOD
         if is_lucky(found["tiny"], found["controls"]):
-            steps = self._workers * self._iterations
+            steps = min(self._workers, 10) * self._iterations  # four in a round at the least
             found["period"] = max(LUCKY_PERIOD, steps // LUCKY_BITS)
         return {**found, "heading": follow(self._state.heading, total, self._sparse_weight)}
 
