@@ -18,12 +18,13 @@ import hypothesis
 import psutil
 import pytest
 
-#: What changes the output of programs, where they look for files, or how they connect.
+#: What changes the output of programs, where they look for files, how they connect, or how long
+#: they take to start: without bytecode every process compiles all of the package.
 UNWANTED = ("COLUMNS", "LINES", "TERMINAL_WIDTH", "NO_COLOR", "FORCE_COLOR", "PY_COLORS",
             "CLICOLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "GITHUB_ACTIONS",
-            "PYTHONWARNINGS", "MPLBACKEND", "NUMBA_DISABLE_JIT", "DESOPT_DATA", "DESOPT_DATA_URL",
-            "RAY_ADDRESS", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy",
-            "all_proxy")  # fmt: skip
+            "PYTHONWARNINGS", "PYTHONDONTWRITEBYTECODE", "MPLBACKEND", "NUMBA_DISABLE_JIT",
+            "DESOPT_DATA", "DESOPT_DATA_URL", "RAY_ADDRESS", "HTTP_PROXY", "HTTPS_PROXY",
+            "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy")  # fmt: skip
 
 
 def _heed_signals() -> None:
