@@ -32,7 +32,9 @@ kills: $(VENV)/.dev-installed ## run the tests that kill, stop and hang real pro
 bits: $(VENV)/.dev-installed ## run the tests of exact bits, compiled for another CPU
 	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && echo "compiling for $(CPU)" && \
 	    NUMBA_CPU_NAME=$(CPU) NUMBA_CPU_FEATURES= NUMBA_CACHE_DIR="$$folder" \
-	    $(BIN)/python -m pytest -m "" -n auto --dist worksteal tests/contract/test_streams.py tests/test_bits.py
+	    $(BIN)/python -m pytest -m "" -n auto --dist worksteal tests/contract/test_streams.py tests/test_bits.py \
+	        tests/run/test_start.py && \
+	    $(BIN)/python -m pytest -m cpus -n auto --dist worksteal tests/kernels tests/run/test_choice.py
 
 cluster: $(VENV)/.cluster-installed ## run the tests on Ray, Flower, Dask and MPI
 	$(BIN)/python -m pytest tests/engines/test_ray.py tests/engines/test_flower.py \

@@ -1,5 +1,7 @@
 """Methods, samplers and objectives of a user's own work by name wherever the built-in ones do."""
 
+from __future__ import annotations
+
 import os
 import subprocess
 import sys

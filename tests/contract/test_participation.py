@@ -1,5 +1,7 @@
 """Who is asked, who answers, and what becomes of those who do not."""
 
+from __future__ import annotations
+
 import tracemalloc
 from collections.abc import Callable, Iterator
 from dataclasses import replace

@@ -1,5 +1,7 @@
 """Data sets by name and by file: folders, labels, scaling, formats, the cache."""
 
+from __future__ import annotations
+
 import bz2
 import io
 import json

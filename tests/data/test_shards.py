@@ -1,5 +1,7 @@
 """Shards, labels, and the values of the linear models."""
 
+from __future__ import annotations
+
 import math
 import mmap
 import tracemalloc

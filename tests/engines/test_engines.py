@@ -1,5 +1,7 @@
 """Every engine brings back the same bits, and what goes wrong in a worker is told or mended."""
 
+from __future__ import annotations
+
 import functools
 import gc
 import os

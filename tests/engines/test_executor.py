@@ -1,5 +1,7 @@
 """Any executor brings the bits of serial runs; what its pool loses is done again or told."""
 
+from __future__ import annotations
+
 import json
 import os
 import pickle
@@ -386,7 +388,9 @@ def test_slots_are_those_of_the_pool(threads: ThreadPoolExecutor) -> None:
 # --- processes -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["fork", "spawn", "loky"])
+@pytest.mark.parametrize(
+    "kind", ["fork", *(pytest.param(kind, marks=pytest.mark.kills) for kind in ("spawn", "loky"))]
+)
 def test_processes(kind: str, tmp_path: Path) -> None:
     """In a program of their own: some leave helpers, which end with it."""
     if kind == "loky":

@@ -3,6 +3,8 @@
 All on this machine: Dask through loopback, MPI through memory.
 """
 
+from __future__ import annotations
+
 import functools
 import importlib.util
 import json

@@ -1,5 +1,7 @@
 """A federation finds the bits of a serial run, whoever comes, goes, fails or is late."""
 
+from __future__ import annotations
+
 import http.server
 import os
 import random

@@ -1,5 +1,7 @@
 """What an operator sees of a federation, and the model that its sites share."""
 
+from __future__ import annotations
+
 import functools
 import http.server
 import json

@@ -1,5 +1,7 @@
 """Nothing outlives a run, however it ends; and what the parent is like does not matter."""
 
+from __future__ import annotations
+
 import os
 import signal
 import socket

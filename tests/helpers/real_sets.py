@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from sklearn import datasets
 
 from desopt.data import catalogue, load
 
@@ -25,6 +24,8 @@ def there(*names: str) -> list[str]:
 
 def read(name: str) -> tuple[Any, NDArray[np.float64]]:
     """A CSR matrix and labels -1 and +1: a file beside the clone, or one of these three."""
+    from sklearn import datasets  # late: processes that import a test need not load it
+
     if name == "cancer":  # 569 x 30, dense; values from -1 to 1, as in the files
         X, y = datasets.load_breast_cancer(return_X_y=True)
         X = 2.0 * (X - X.min(0)) / np.ptp(X, 0) - 1.0

@@ -226,6 +226,7 @@ print(z.tobytes().hex(), losses.sum_losses(0, z).hex())
 """
 
 
+@pytest.mark.cpus
 def test_without_a_cache_folder_and_with_several_processes_at_once(tmp_path: Path) -> None:
     """No folder for compiled code can be written, or three processes fill it together."""
     path = [

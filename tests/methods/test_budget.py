@@ -1,5 +1,7 @@
 """``max_evaluations`` is never exceeded, and the last round is the same on every engine."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path

@@ -1,5 +1,7 @@
 """The step-size rule of des-c. The oracle's rule of des-c has fixed step sizes only."""
 
+from __future__ import annotations
+
 from pathlib import Path
 from typing import Any
 

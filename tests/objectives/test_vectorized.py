@@ -1,5 +1,7 @@
 """Functions of a matrix: what they are given, what they may return, what becomes of failures."""
 
+from __future__ import annotations
+
 import copy
 import pickle
 from collections.abc import Callable
@@ -200,10 +202,10 @@ class Device:
     def __init__(self, array: Floats, steps: str = "") -> None:
         self.array, self.steps, self.dtype = array, steps, array.dtype
 
-    def detach(self) -> "Device":
+    def detach(self) -> Device:
         return Device(self.array, self.steps + "d")
 
-    def cpu(self) -> "Device":
+    def cpu(self) -> Device:
         return Device(self.array, self.steps + "c")
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Floats:

@@ -1,5 +1,7 @@
 """Bounds, scales and constraints from end to end, for every method."""
 
+from __future__ import annotations
+
 import json
 import math
 from pathlib import Path

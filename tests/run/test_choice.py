@@ -1,5 +1,7 @@
 """Which engine ``auto`` takes, and how many threads a process may use."""
 
+from __future__ import annotations
+
 import os
 import subprocess
 import sys
@@ -305,6 +307,7 @@ def test_libraries_in_a_process_obey_the_environment(
     assert set(pools(tmp_path, jobs=1)) <= {3, min(3, most)}
 
 
+@pytest.mark.cpus
 def test_compilation_is_not_taken_for_work(tmp_path: Path) -> None:
     """With an empty cache the first round takes seconds, none of them the function's."""
     code = (

@@ -1,5 +1,7 @@
 """Journals that somebody made: sealed as ours are, and malformed in every way that can be had."""
 
+from __future__ import annotations
+
 import contextlib
 import copy
 import fcntl

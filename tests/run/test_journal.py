@@ -1,5 +1,7 @@
 """The journal: what is written comes back bit for bit, and nothing else is taken for it."""
 
+from __future__ import annotations
+
 import ast
 import hashlib
 import json

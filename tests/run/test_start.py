@@ -57,6 +57,7 @@ def on_a_terminal(code: str, cache: Path) -> str:
     return said.decode()
 
 
+@pytest.mark.cpus
 def test_a_terminal_is_told_once_that_kernels_are_compiled(tmp_path: Path) -> None:
     assert on_a_terminal(RUN, tmp_path).count(LINE) == 1
     assert LINE not in on_a_terminal(RUN, tmp_path)
@@ -113,6 +114,7 @@ assert interrupts >= 1 and result.success, interrupts
 """
 
 
+@pytest.mark.cpus
 @pytest.mark.timeout(1800)
 def test_interrupts_wait_for_a_compilation(tmp_path: Path) -> None:
     """However often it comes: each is a KeyboardInterrupt, and no kernel is left half made."""
@@ -124,6 +126,7 @@ def test_interrupts_wait_for_a_compilation(tmp_path: Path) -> None:
     assert done.stderr == ""
 
 
+@pytest.mark.cpus
 def test_stale_code_is_dropped_from_any_cache(tmp_path: Path) -> None:
     """Kernels contain the code of those they call: when one is new, all are compiled again."""
     code = (
