@@ -11,6 +11,7 @@ import time
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
@@ -196,6 +197,26 @@ def test_a_dead_machine_whose_clock_was_ahead_is_not_waited_for(
     assert status.done == 2
     with Store.open(out) as store:
         assert store.query("SELECT * FROM sessions") == []
+
+
+def test_a_pause_does_not_delay_the_next_heartbeats(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after Ctrl-Z and fg, or on a machine that was asleep."""
+    waits: list[float] = []
+    wait = runner._wait
+
+    def noted(slots: Any, seconds: float) -> None:
+        waits.append(seconds)
+        wait(slots, seconds)
+
+    monkeypatch.setattr(runner, "_wait", noted)
+    status = studies.run(
+        studies.from_toml(study_of(tmp_path, 2, 2)), tmp_path / "out", 1,
+        watch=lambda _: None if waits else time.sleep(1.0),
+    )  # fmt: skip
+    assert status.done == 2
+    assert 0.5 <= max(waits) <= runner.BEAT
 
 
 def test_changed_data_are_run_again_and_not_pooled(tmp_path: Path) -> None:

@@ -230,8 +230,9 @@ def _supervise(
         if time.monotonic() - beaten > BEAT:
             beaten = time.monotonic()
             session.beat()
-        # Thousands of cases take a while to count: leave the processor to the workers.
-        _wait(slots, max(0.5, 20 * (time.monotonic() - began)))
+        # Thousands of cases take a while to count: leave the processor to the workers. If it took
+        # very long, we were stopped (Ctrl-Z), or the machine asleep: others await a heartbeat.
+        _wait(slots, min(max(0.5, 20 * (time.monotonic() - began)), BEAT))
 
 
 def _wait(slots: Iterable[Slot], seconds: float) -> None:
