@@ -176,7 +176,7 @@ def job_of(fun: Any, x0: Any, data: Any, settings: SimpleNamespace) -> tuple[Job
     defaults.choose_rounds(settings, algorithm, len(shards))
     batch_size = None if data is None else settings.batch_size
     arguments.warn_outside_theory(algorithm, batch_size, settings.rounds)
-    arguments.warn_of_few_bits(algorithm, problem, getattr(searched.objective, "penalty", None))
+    arguments.warn_of_auto(algorithm, problem, getattr(searched.objective, "penalty", None))
     passes = expected_passes(
         algorithm, start, rows=total_rows(shards), rounds=settings.rounds,
         eval_every=settings.eval_every,
