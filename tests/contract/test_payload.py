@@ -167,7 +167,10 @@ def test_decode_gives_what_encode_was_given(layout: Layout, data: st.DataObject)
     assert layout.encode(*decoded) == payload
     packed = -(-layout.bits // 8)
     assert list(oracle.unpack(payload[:packed], layout.bits)) == given_["bits"]
-    assert layout.packed_bits([Answer(0, payload)] * 3).tobytes() == 3 * payload[:packed]
+    three = layout.packed([Answer(0, payload)] * 3)
+    assert three.bits.tobytes() == 3 * payload[:packed]
+    assert three.float32.tobytes() == 3 * decoded.float32.tobytes()
+    assert three.float64.tobytes() == 3 * decoded.float64.tobytes()
 
 
 def malformed(payload: bytes, layout: Layout) -> Iterator[bytes]:
@@ -194,9 +197,8 @@ def test_a_malformed_payload_is_refused(layout: Layout, data: st.DataObject) -> 
     for wrong in malformed(payload, layout):
         with pytest.raises(ValueError, match="answer of worker 7 has"):
             layout.decode(Answer(7, wrong))
-        if layout.size:
-            with pytest.raises(ValueError, match="answer of worker 7 has"):
-                layout.packed_bits([Answer(6, payload), Answer(7, wrong)])
+        with pytest.raises(ValueError, match="answer of worker 7 has"):
+            layout.packed([Answer(6, payload), Answer(7, wrong)])
 
 
 def test_values_that_are_not_given_are_zero() -> None:

@@ -13,7 +13,7 @@ from desopt.methods.des_c import DESC
 RANDOM = np.random.default_rng(2)
 X = 1.0 + RANDOM.standard_normal((600, 12))
 Y = np.sign((X - 1.0) @ np.ones(12) + 3.0 * RANDOM.standard_normal(600))
-SORTED = [(X[rows], Y[rows]) for rows in np.array_split(np.argsort(Y), 5)]
+SORTED = [(X[rows], Y[rows]) for rows in np.array_split(np.argsort(Y, kind="stable"), 5)]
 
 
 def run(method: str = "des-c", **options: Any) -> desopt.Result:
@@ -34,9 +34,19 @@ def test_workers_with_one_label_each_find_the_minimum_of_all(correction: str) ->
     assert run(correction=correction).fun < 0.674
 
 
-def test_half_of_the_workers_suffice() -> None:
-    """DES ends at 0.70 then."""
-    assert run(participation=0.4, rounds=40).fun < 0.685
+def test_three_of_five_workers_suffice() -> None:
+    """The loss goes up and down with those who answer: seen are the medians of 20 rounds.
+
+    Above the minimum of 0.6617, DES-C is 1/18 as far as DES in the mean of these seeds; those
+    from 7 to 10 have 1/13.
+    """
+
+    def above(method: str) -> float:
+        options = {"participation": 0.6, "rounds": 40, "eval_every": 1}
+        runs = [run(method, **options, seed=seed) for seed in range(3, 7)]
+        return float(np.mean([np.median(run.history["loss"][20:]) for run in runs])) - 0.6617
+
+    assert above("des-c") < above("des-mr") / 4
 
 
 def test_estimates_of_absent_workers_stay() -> None:

@@ -38,6 +38,14 @@ class Payload(NamedTuple):
     float64: FloatArray
 
 
+class Packed(NamedTuple):
+    """The contents of many answers, a row for each; the bits are still packed."""
+
+    bits: ByteArray
+    float32: NDArray[np.float32]
+    float64: FloatArray
+
+
 @dataclass(frozen=True)
 class Layout:
     """How many bits, float32 and float64 numbers every answer of a run holds.
@@ -88,25 +96,36 @@ class Layout:
         accepted = bits[: self.bits].astype(np.bool_)
         return Payload(accepted, singles, doubles.astype(np.float64))
 
-    def packed_bits(self, answers: Sequence[Answer]) -> ByteArray:
-        """The packed bits of many answers as the rows of a matrix, checked as ``decode`` does."""
-        only_bits, used = 0 < self.size == self._bit_bytes, self.bits % 8 or 8
+    def packed(self, answers: Sequence[Answer]) -> Packed:
+        """Many answers at once, checked as ``decode`` does."""
+        start, used = self._bit_bytes, self.bits % 8 or 8
         for answer in answers:
             payload = answer.payload
-            if not only_bits or len(payload) != self.size or payload[-1] >> used:
-                self.decode(answer)  # the full check; it raises an error that says what is wrong
+            if len(payload) != self.size or (start and payload[start - 1] >> used):
+                self.decode(answer)  # it raises an error that says what is wrong
         rows = np.frombuffer(b"".join(a.payload for a in answers), np.uint8)
-        return rows.reshape(len(answers), self.size)[:, : self._bit_bytes]
+        rows = rows.reshape(len(answers), self.size)
+        middle = start + 4 * self.float32
+        singles = np.ascontiguousarray(rows[:, start:middle]).view("<f4")
+        doubles = np.ascontiguousarray(rows[:, middle:]).view("<f8")
+        if not (self._legal(singles).all() and self._legal(doubles).all()):
+            for answer in answers:
+                self.decode(answer)
+        return Packed(rows[:, :start], singles, doubles)
 
     @property
     def _bit_bytes(self) -> int:
         return (self.bits + 7) // 8
 
     def _check_numbers(self, answer: Answer, numbers: NDArray[Any]) -> None:
-        legal = np.isfinite(numbers) | (self.missing & (numbers == np.inf))
+        legal = self._legal(numbers)
         if not legal.all():
             odd = "a NaN" if np.isnan(numbers[~legal][0]) else "an infinite"
             raise ValueError(f"answer of worker {answer.worker} has {odd} scalar")
+
+    def _legal(self, numbers: NDArray[Any]) -> BoolArray:
+        legal: BoolArray = np.isfinite(numbers) | (self.missing & (numbers == np.inf))
+        return legal
 
     def _contents(self) -> str:
         counts = {"accept bits": self.bits, "float32": self.float32, "float64": self.float64}

@@ -17,9 +17,12 @@ from desopt.kernels.jit import EXACT, exact
 from desopt.kernels.lanes import WIDTH, dot, load_some, zeros
 from desopt.kernels.lanes import total as lane_total
 from desopt.kernels.lowlevel import prefetch
+from desopt.kernels.philox import draw_mixture
+
+_U = np.uint64
 
 _BLOCK = 1024  # columns
-_AHEAD = 4  # steps whose numbers are asked for before they are needed
+_AHEAD = 2  # steps whose numbers are asked for before they are needed
 
 
 def at_one(index, j):
@@ -61,8 +64,8 @@ def tilt_of(c, x, mu, v, index, step):
 
 
 @exact
-def predict(g, h, delta, index, step, alpha, out):
-    """out[k] = the change that the estimates predict for step k."""
+def predict(g, h, delta, of_g, of_h, index, step, alpha, out):
+    """out[k] = (of_g g + delta)^T s_k + of_h sqrt(alpha_k) h^T |s_k|."""
     for k in range(step.shape[0]):
         if index is not None and k + _AHEAD < step.shape[0]:
             for j in range(step.shape[1]):
@@ -73,120 +76,148 @@ def predict(g, h, delta, index, step, alpha, out):
         slope, even = 0.0, 0.0
         for j in range(step.shape[1]):
             r = at(index, k, j)
-            slope += (g[r] + delta[r]) * step[k, j]
-            even += h[r] * abs(step[k, j])
+            slope += (of_g * g[r] + delta[r]) * step[k, j]
+            even += of_h * h[r] * abs(step[k, j])
         out[k] = slope + math.sqrt(alpha[k]) * even
 
 
 @exact
-def project(g, delta, gain, index, step, out):
-    """out[k] = -c^T s_k, c = gain g - delta: the change that makes up for the tilt of step k."""
-    for k in range(step.shape[0]):
-        total = 0.0
-        for j in range(step.shape[1]):
-            r = at(index, k, j)
-            total += (gain * g[r] - delta[r]) * step[k, j]
-        out[k] = -total
-
-
-@exact
-def learn(table, old, delta, index, step, alpha, gain, slopes, eta):
+def learn(table, old, delta, of_g, of_h, index, step, alpha, slopes, eta):
     """Bring the estimates a share ``eta`` of the way to each of the changes, one after the other.
 
     The least change of the estimates, in the norm of their weights, that does so (Kaczmarz). The
     rows of ``table`` are the old g and h, g, h, and the weights of g, h and delta of a coordinate,
     side by side in the cache; ``old`` and ``delta`` are the worker's. ``slopes`` are the changes
-    beyond those expected, per alpha: beyond ``project``, or ``predict`` where gain is None.
+    beyond those that ``predict`` expects of the old estimates, per alpha.
     """
     for k in range(step.shape[0]):
         if index is not None and k + _AHEAD < step.shape[0]:
             for j in range(step.shape[1]):
-                r = at(index, k + _AHEAD, j)
-                prefetch(table, 8 * r)
+                r = _U(at(index, k + _AHEAD, j))
+                prefetch(table, _U(8) * r)
                 prefetch(old, r)
                 prefetch(delta, r)
         root = math.sqrt(alpha[k])
         slope, even, size = 0.0, 0.0, 0.0
         expected, expected_even = 0.0, 0.0
         for j in range(step.shape[1]):
-            r, s = at(index, k, j), step[k, j]
-            if gain is None:
-                expected += (table[r, 0] + old[r]) * s
-                expected_even += table[r, 1] * abs(s)
-            else:
-                expected += (gain * table[r, 0] - old[r]) * s
+            r, s = _U(at(index, k, j)), step[k, j]
+            expected += (of_g * table[r, 0] + old[r]) * s
+            expected_even += of_h * table[r, 1] * abs(s)
             slope += (table[r, 2] + delta[r]) * s
             even += table[r, 3] * abs(s)
             size += s * s * (table[r, 4] + table[r, 6] + alpha[k] * table[r, 5])
-        expected = expected + root * expected_even if gain is None else -expected
-        change = expected + alpha[k] * slopes[k]
+        change = expected + root * expected_even + alpha[k] * slopes[k]
         share = eta * (change - slope - root * even) / size
         if not math.isfinite(share):  # no step, or numbers beyond the largest
             continue
         for j in range(step.shape[1]):
-            r, s = at(index, k, j), step[k, j]
+            r, s = _U(at(index, k, j)), step[k, j]
             table[r, 2] += share * table[r, 4] * s
             delta[r] += share * table[r, 6] * s
             table[r, 3] = max(0.0, table[r, 3] + share * table[r, 5] * abs(s) * root)
 
 
 @exact
-def side_by_side(g, h, of_g, of_h, of_delta):
-    """The table of ``learn``; its rows are as long as a line of the cache."""
-    table = np.empty((g.size, 8))
+def learn_mixtures(
+    table, old, new, of_g, of_h, scale, l, gaussian, alpha, masks, nibbles, scales, workers,
+    eta, c1, c3, k0, k1,
+):  # fmt: skip
+    """``learn`` from the answers of several workers with mixture steps, which are drawn here.
+
+    masks[i] are the packed bits of workers[i], scales[i] is its scale. A worker's row is copied
+    from ``old`` to ``new`` when it is needed, so that it is in the cache.
+    """
+    K, n = scale.size, table.shape[0]
+    iterations, slopes = np.empty(K, np.int64), np.empty(K)
+    for k in range(K):
+        iterations[k] = k
+    for i in range(workers.size):
+        row = 2 + workers[i]
+        worker = np.uint64(workers[i])
+        index, step = draw_mixture(iterations, scale, l, n, gaussian, c1, worker, c3, k0, k1)
+        from_bits(masks[i], nibbles, scales[i], slopes)
+        before, delta = old[row], new[row]
+        delta[:] = before
+        learn(table, before, delta, of_g, of_h, index, step, alpha, slopes, eta)
+
+
+@exact
+def side_by_side(g, h, of_delta, least, alpha, in_units_of_g):
+    """The table of ``learn``; its rows are as long as a line of the cache.
+
+    A weight is |estimate| + least mean |estimate|, ``of_delta`` the mean of |delta_i|. Where an
+    estimate is all 0 the weight is 1, that of h 1/alpha, or the mean weight of g/alpha.
+    """
+    mean_g, mean_h, mean_delta = 0.0, 0.0, 0.0
+    for j in range(g.size):  # side by side, since each sum has to wait for its last addition
+        mean_g += abs(g[j])
+        mean_h += abs(h[j])
+        mean_delta += of_delta[j]
+    mean_g, mean_h, mean_delta = mean_g / g.size, mean_h / g.size, mean_delta / g.size
+    table, total_g = np.empty((g.size, 8)), 0.0
     for j in range(g.size):
         table[j, 0], table[j, 1], table[j, 2], table[j, 3] = g[j], h[j], g[j], h[j]
-        table[j, 4], table[j, 5], table[j, 6], table[j, 7] = of_g[j], of_h[j], of_delta[j], 0.0
+        table[j, 4] = abs(g[j]) + least * mean_g if mean_g > 0.0 else 1.0
+        table[j, 5] = abs(h[j]) + least * mean_h
+        table[j, 6] = of_delta[j] + least * mean_delta if mean_delta > 0.0 else 1.0
+        table[j, 7] = 0.0
+    if not mean_h > 0.0:
+        unknown = 1.0
+        if in_units_of_g:
+            for j in range(g.size):
+                total_g += table[j, 4]
+            unknown = total_g / g.size
+        for j in range(g.size):
+            table[j, 5] = unknown / alpha
     return table
 
 
 @exact
-def weights(estimate, least, unknown, out):
-    """out = |estimate| + least mean |estimate|; ``unknown`` where all of it is 0."""
-    mean = 0.0
-    for j in range(estimate.size):
-        mean += abs(estimate[j])
-    mean /= estimate.size
-    for j in range(estimate.size):
-        out[j] = abs(estimate[j]) + least * mean if mean > 0.0 else unknown
-
-
-@exact
-def copied(rows, mean):
-    """A copy of the rows; mean = that of |row| over all but the first two, g and h."""
-    out = np.empty_like(rows)
-    mean[:] = 0.0
-    for i in range(rows.shape[0]):
+def mean_size_of_rows(rows, out):
+    """out = the mean of |row| over all but the first two, g and h."""
+    for first in range(0, out.size, _BLOCK):
+        mean = out[first : first + _BLOCK]
+        mean[:] = 0.0
+        for i in range(2, rows.shape[0]):
+            row = rows[i, first : first + _BLOCK]
+            for j in range(mean.size):
+                mean[j] += abs(row[j])
         for j in range(mean.size):
-            out[i, j] = rows[i, j]
-            if i >= 2:
-                mean[j] += abs(rows[i, j])
-    for j in range(mean.size):
-        mean[j] /= rows.shape[0] - 2
-    return out
+            mean[j] /= rows.shape[0] - 2
 
 
 @exact
-def centre(rows, share, length):
-    """Move the mean of delta_i, with these shares, to g; length[i] = ||rows[i]|| afterwards.
+def centre(old, new, table, learnt, share, length):
+    """Move the mean of delta_i, with these shares, to g; length[i] = ||new[i]|| afterwards.
 
-    The rows are g, h, delta_0, ... A block of columns at a time, which stays in the cache.
+    The rows are g, h, delta_0, ...: g and h as they are in the table, delta_i as it was where
+    nothing was learnt of it. A block of columns at a time, which stays in the cache.
     """
-    n, mean = rows.shape[1], np.empty(_BLOCK)
+    n, means = new.shape[1], np.empty(_BLOCK)
     length[:] = 0.0
     for first in range(0, n, _BLOCK):
-        count = min(_BLOCK, n - first)
+        g, h = new[0, first : first + _BLOCK], new[1, first : first + _BLOCK]
+        for j in range(g.size):
+            g[j], h[j] = table[first + j, 2], table[first + j, 3]
+        mean = means[: g.size]
         mean[:] = 0.0
         for i in range(share.size):
-            for j in range(count):
-                mean[j] += share[i] * rows[2 + i, first + j]
-        for i in range(rows.shape[0]):
-            if i != 1:
-                for j in range(count):
-                    rows[i, first + j] += mean[j] if i == 0 else -mean[j]
+            delta = new[2 + i, first : first + _BLOCK]
+            if not learnt[i]:
+                delta[:] = old[2 + i, first : first + _BLOCK]
+            for j in range(mean.size):
+                mean[j] += share[i] * delta[j]
+        for j in range(mean.size):
+            g[j] += mean[j]
+        for i in range(share.size):
+            delta = new[2 + i, first : first + _BLOCK]
+            for j in range(mean.size):
+                delta[j] -= mean[j]
+        for i in range(new.shape[0]):
             squares = zeros()
-            for j in range(0, count, WIDTH):
-                some = load_some(rows, i * n + first + j, count - j, 0.0)
+            for j in range(0, mean.size, WIDTH):
+                some = load_some(new, i * n + first + j, mean.size - j, 0.0)
                 squares = squares + some * some
             length[i] += lane_total(squares)
     for i in range(length.size):
@@ -226,35 +257,43 @@ def stretch(d, g, more):
 
 
 @exact
-def residuals(changes, expected, alpha, out):
-    """out = (changes - expected) / alpha, 0 where a number is not finite; the largest |out|."""
-    largest = 0.0
+def to_bits(changes, expected, alpha, most, bits):
+    """What is sent of (changes - expected) / alpha: a scale, at most ``most``, and nibbles.
+
+    The bits are those of the nibbles, the lowest of each first. Where there is no room for them,
+    the scale is the mean size. A number that is not finite counts as 0.
+    """
+    slopes, largest = np.empty(changes.size), 0.0
     for k in range(changes.size):
         change = changes[k] if math.isfinite(changes[k]) else 0.0
         found = (change - expected[k]) / alpha[k]
-        out[k] = found if math.isfinite(found) else 0.0
-        largest = max(largest, abs(out[k]))
-    return largest
-
-
-@exact
-def to_bits(slopes, scale, bits):
-    """The nibbles of the slopes, the lowest bit of each first."""
+        slopes[k] = found if math.isfinite(found) else 0.0
+        largest = max(largest, abs(slopes[k]))
+    if bits.size == 0:
+        return mean_size(slopes, most)
+    scale = float(np.float32(min(largest, most)))
     codes = np.empty(slopes.size, np.uint8)
     to_nibbles(slopes, scale, codes)
     for k in range(slopes.size):
         for i in range(4):
             bits[4 * k + i] = (codes[k] >> i) & 1
+    return scale
 
 
 @exact
-def from_bits(bits, scale, out):
-    """The slopes of these nibbles."""
-    codes = np.empty(out.size, np.uint8)
-    for k in range(out.size):
+def from_bits(mask, nibbles, scale, out):
+    """The slopes of packed bits: +-scale by K signs, or what the nibbles after these say."""
+    K = out.size
+    if not nibbles:
+        for k in range(K):
+            out[k] = -scale if (mask[k >> 3] >> (k & 7)) & 1 else scale
+        return
+    codes = np.empty(K, np.uint8)
+    for k in range(K):
         code = 0
         for i in range(4):
-            code |= int(bits[4 * k + i]) << i
+            bit = K + 4 * k + i
+            code |= ((mask[bit >> 3] >> (bit & 7)) & 1) << i
         codes[k] = code
     from_nibbles(codes, scale, out)
 

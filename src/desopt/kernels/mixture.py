@@ -10,6 +10,8 @@ besides margins. With None, no code is compiled for any of them.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numba.core.types import BaseTuple
 from numba.extending import overload
@@ -19,6 +21,7 @@ from desopt.kernels.jit import EXACT, exact, exact_inline
 from desopt.kernels.lanes import WIDTH
 from desopt.kernels.layouts import take_members
 from desopt.kernels.losses import fill_losses
+from desopt.kernels.lowlevel import prefetch
 from desopt.kernels.philox import draw_mixture, fill_integers
 from desopt.kernels.scores import sum_batch
 from desopt.kernels.steps import apply_row, project_row, undo_row
@@ -31,6 +34,7 @@ UNSEARCHED = -1
 
 _UNTOUCHED = _U(0xFFFFFFFFFFFFFFFF)
 _LOW, _32 = _U(0xFFFFFFFF), _U(32)
+_AHEAD = 16  # columns whose estimates are asked for before they are needed
 
 
 @exact
@@ -100,15 +104,19 @@ def search_touched(
 def tilted(tilt, slot, step, k, old, change):
     """The change of f_i + c^T v + mu/2 ||v - x||^2 by step k, and whether v stays in any case.
 
-    ``old`` are the values that the step replaced, in the order of its coordinates.
+    ``old`` are the values that the step replaced, in the order of its coordinates. Leaves the
+    change of f_i, and the one expected as ``kernels.correction`` has it.
     """
-    c, x, mu, stays, differences = tilt
+    table, mu, stays, alpha, differences, expected = tilt
     differences[k] = change
-    linear, away = 0.0, 0.0
+    linear, away, slope, even = 0.0, 0.0, 0.0, 0.0
     for j in range(slot.shape[1]):
-        s = slot[k, j]
-        linear += c[s] * step[k, j]
-        away += step[k, j] * ((old[j] - x[s]) + (old[j] + step[k, j] - x[s]))
+        s, u = _U(slot[k, j]), step[k, j]
+        linear += table[s, 0] * u
+        away += u * ((old[j] - table[s, 1]) + (old[j] + u - table[s, 1]))
+        slope += table[s, 2] * u
+        even += table[s, 3] * abs(u)
+    expected[k] = slope + math.sqrt(alpha[k]) * even
     return change + (linear + 0.5 * mu * away), stays
 
 
@@ -212,11 +220,17 @@ def _tilt_at(tilt, columns, values):
         return lambda tilt, columns, values: None
 
     def gather(tilt, columns, values):
-        g, delta, gain, mu, stays, differences = tilt
-        c, x = np.empty(columns.size), np.empty(columns.size)
+        g, delta, h, gain, of_g, of_h, mu, stays, alpha, differences, expected = tilt
+        table = np.empty((columns.size, 4))  # c, x, and the slope and even part expected
         for s in range(columns.size):
-            c[s], x[s] = gain * g[columns[s]] - delta[columns[s]], values[s]
-        return c, x, mu, stays, differences
+            ahead = columns[min(s + _AHEAD, columns.size - 1)]
+            prefetch(g, ahead)
+            prefetch(delta, ahead)
+            prefetch(h, ahead)
+            r = columns[s]
+            table[s, 0], table[s, 1] = gain * g[r] - delta[r], values[s]
+            table[s, 2], table[s, 3] = of_g * g[r] + delta[r], of_h * h[r]
+        return table, mu, stays, alpha, differences, expected
 
     return gather
 

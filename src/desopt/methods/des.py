@@ -211,7 +211,7 @@ class DES(BaseAlgorithm):
 
     def _changes(self, x: FloatArray, proposals: Proposals, answers: list[Answer]) -> list[Step]:
         """v_i,K - x_t of these answers, from their bits."""
-        masks = self.layout.packed_bits(answers)
+        masks = self.layout.packed(answers).bits
         workers = np.array([answer.worker for answer in answers], np.int64)
         return list(proposals.changes(x, masks, workers, self.box))
 

@@ -38,6 +38,7 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import islice
 from typing import Any, ClassVar
 
 import numpy as np
@@ -51,7 +52,7 @@ from desopt.methods import last_step
 from desopt.methods.aggregation import combine
 from desopt.methods.base import ProblemSize, directions, unmoved
 from desopt.methods.des import DES, DESState
-from desopt.methods.proposals import Proposals
+from desopt.methods.proposals import MixtureProposals
 from desopt.methods.samplers import Key
 from desopt.methods.searches import Probe, Probed, Tilt, Tilted, TwoPoint, affordable
 from desopt.methods.step_size import AUTO, decreasing
@@ -64,6 +65,7 @@ _RATE = 0.5  # of the filter, for n >= K
 _PROX = 0.15
 _NIBBLE = 4  # bits of a residual
 _LARGEST = float(np.finfo(np.float32).max)
+_AT_ONCE = 64  # answers to learn from in one call
 
 
 @dataclass(frozen=True)
@@ -173,10 +175,12 @@ class DESC(DES):
         if self.correction == "full":
             share = K / (n + K)
             mu = _PROX * share * share * task.scalars[worker] / (alpha[0] * math.sqrt(K))
-        tilt = Tilt(g, delta, self._gain(n), mu, stays=not stage)
+        tilt = Tilt(
+            g, delta, h, self._gain(n), *self._expected(n), mu, stays=not stage, alpha=alpha
+        )
         return Tilted(
             task, worker, proposals, tilt, layout=self.layout, dense=self.sampler.dense,
-            encode=partial(self._encode, proposals, alpha, tilt, h, measured), box=self.box,
+            encode=partial(self._encode, alpha, measured), box=self.box,
         )  # fmt: skip
 
     def _along(
@@ -192,32 +196,22 @@ class DESC(DES):
         )  # fmt: skip
 
     def _encode(
-        self, proposals: Proposals, alpha: FloatArray, tilt: Tilt, h: FloatArray,
-        measured: FloatArray | None, accepted: BoolArray, changes: FloatArray,
+        self, alpha: FloatArray, measured: FloatArray | None,
+        accepted: BoolArray, changes: FloatArray, expected: FloatArray,
     ) -> bytes:  # fmt: skip
-        slopes, expected = np.empty(alpha.size), self._expected(proposals, alpha, tilt, h)
-        largest = kernels.residuals(changes, expected, alpha, slopes)
-        more = () if measured is None else np.clip(measured, -_LARGEST, _LARGEST)
-        if self.correction == "bits":
-            return self.layout.encode(accepted, [kernels.mean_size(slopes, _LARGEST), *more])
-        scale = np.float32(min(largest, _LARGEST))
         bits = np.zeros(self.layout.bits, np.bool_)
         bits[: accepted.size] = accepted
-        kernels.to_bits(slopes, float(scale), bits[self.iterations :])
+        scale = kernels.to_bits(changes, expected, alpha, _LARGEST, bits[self.iterations :])
+        more = () if measured is None else np.clip(measured, -_LARGEST, _LARGEST)
         return self.layout.encode(bits, [scale, *more])
 
-    def _expected(
-        self, proposals: Proposals, alpha: FloatArray, tilt: Tilt, h: FloatArray
-    ) -> FloatArray:
-        """The change that each step is compared with: the prediction, or that of equality."""
-        expected = np.empty(proposals.count)
-        for first, index, step in proposals.blocks():
-            part = slice(first, first + len(step))
-            if self.correction == "bits":
-                kernels.project(tilt.g, tilt.delta, tilt.gain, index, step, expected[part])
-            else:
-                kernels.predict(tilt.g, h, tilt.delta, index, step, alpha[part], expected[part])
-        return expected
+    def _expected(self, n: int) -> tuple[float, float]:
+        """How much of g and h is in the change that a step is compared with.
+
+        All of it where residuals are sent: the prediction. Where bits are, the change that makes
+        up for the tilt, -c^T s.
+        """
+        return (1.0, 1.0) if self.correction == "full" else (-self._gain(n), 0.0)
 
     # --- the server's side -----------------------------------------------------------------------
 
@@ -323,71 +317,72 @@ class _Learning:
 
     def __init__(self, method: DESC, state: DESCState) -> None:
         self._method, self._round, self._n = method, state.round, state.x.size
-        self._old, self._of_delta = state.memory, np.empty(self._n)
-        self._new = kernels.copied(self._old.reshape(-1, self._n), self._of_delta)
+        self._old = state.memory.reshape(-1, self._n)
+        self._new = np.empty_like(self._old)
         self._spread = state.spread
         self.answered = state.answered.copy()
         self.alpha = method._sizes(state.round, method.plan(state).scalars)
         self._rate = _RATE * min(1.0, self._n / method.iterations)
+        # the weights of a coordinate are fixed for the round: what was large moves more
+        of_delta = np.empty(self._n)
+        kernels.mean_size_of_rows(self._old, of_delta)
+        self._table = kernels.side_by_side(
+            self._old[0], self._old[1], of_delta, _LEAST_WEIGHT, self.alpha[0],
+            method.step_size == AUTO,  # then h is 0 after the first round
+        )  # fmt: skip
 
     def of(self, answers: Iterable[Answer]) -> Iterator[Answer]:
         """The same answers, each learnt from as it passes."""
-        g, h, _ = _estimates(self._old, self._n, 0)
-        table = kernels.side_by_side(g, h, *self._weights())
-        for answer in answers:
-            self._learn(answer, table)
-            yield answer
-        self._new[0], self._new[1] = table[:, 2], table[:, 3]
+        left = iter(answers)
+        while chunk := list(islice(left, _AT_ONCE)):
+            self._learn(chunk)
+            yield from chunk
 
     def outcome(self) -> tuple[FloatArray, FloatArray]:
         """The new estimates, centred, and the lengths of delta_i; the old ones if not finite."""
         # an estimate counts by its worker's rows, the less the longer ago it was made
+        learnt = self.answered == self._round + 1.0
         age = 1.0 + (self._round + 1.0) - self.answered
         share = np.where(self.answered > 0.0, np.array(self._method.shares) / age, 0.0)
-        length = np.empty(2 + share.size)
-        kernels.centre(self._new, share / kernels.total(share), length)
+        share, length = share / kernels.total(share), np.empty(2 + share.size)
+        kernels.centre(self._old, self._new, self._table, learnt, share, length)
         if not np.isfinite(length).all():
-            return self._old, self._spread
+            return self._old.ravel(), self._spread
         new = self.answered == 0.0  # the best guess of a worker that never answered is the mean
         self._new[2:][new], length[2:][new] = 0.0, 0.0
         return self._new.ravel(), length[2:]
 
-    def _weights(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Of every coordinate of g, h and delta, fixed for the round: what was large moves more."""
-        g, h, _ = _estimates(self._old, self._n, 0)
-        of_g, of_h, of_delta = np.empty(self._n), np.empty(self._n), self._of_delta
-        kernels.weights(g, _LEAST_WEIGHT, 1.0, of_g)
-        unknown = 1.0
-        if self._method.step_size == AUTO:  # h is 0 after the first round: in the units of g
-            unknown = kernels.total(of_g) / self._n
-        kernels.weights(h, _LEAST_WEIGHT, unknown / self.alpha[0], of_h)
-        kernels.weights(of_delta, _LEAST_WEIGHT, 1.0, of_delta)
-        return of_g, of_h, of_delta
-
-    def _learn(self, answer: Answer, table: FloatArray) -> None:
+    def _learn(self, answers: list[Answer]) -> None:
         method, n, alpha = self._method, self._n, self.alpha
-        worker, slopes = method._checked(answer.worker), self._slopes(answer)
+        workers = np.array([method._checked(answer.worker) for answer in answers], np.int64)
+        content, nibbles = method.layout.packed(answers), method.correction == "full"
+        scales, expected = content.float32[:, 0].astype(np.float64), method._expected(n)
+        steps = method.sampler.proposals(alpha, Key(method.seed, self._round, 0), n)
+        if isinstance(steps, MixtureProposals):  # all in one call
+            c1, _, c3, k0, k1 = steps.stream.key()
+            kernels.learn_mixtures(
+                self._table, self._old, self._new, *expected, steps.scale, steps.l,
+                steps.gaussian or None, alpha, content.bits, nibbles, scales, workers, self._rate,
+                c1, c3, k0, k1,
+            )  # fmt: skip
+        else:
+            for worker, mask, scale in zip(workers.tolist(), content.bits, scales, strict=True):
+                slopes = np.empty_like(alpha)
+                kernels.from_bits(mask, nibbles, scale, slopes)
+                self._learn_one(worker, slopes)
+        self.answered[workers] = self._round + 1.0
+
+    def _learn_one(self, worker: int, slopes: FloatArray) -> None:
+        method, n, alpha = self._method, self._n, self.alpha
+        old, delta = self._old[2 + worker], self._new[2 + worker]
+        delta[:] = old
         key = Key(method.seed, self._round, worker)
-        gain = None if method.correction == "full" else method._gain(n)
-        _, _, old = _estimates(self._old, n, worker)
         for first, index, step in method.sampler.proposals(alpha, key, n).blocks():
             part = slice(first, first + len(step))
             kernels.learn(
-                table, old, self._new[2 + worker], index, step, alpha[part], gain, slopes[part],
-                self._rate,
+                self._table, old, delta, *method._expected(n), index, step, alpha[part],
+                slopes[part], self._rate,
             )  # fmt: skip
-        self.answered[worker] = self._round + 1.0
-
-    def _slopes(self, answer: Answer) -> FloatArray:
-        """What the answer says of every step, beyond what was expected."""
-        method, K = self._method, self._method.iterations
-        content = method.layout.decode(answer)
-        scale = float(content.float32[0])
-        if method.correction == "bits":
-            return np.where(content.bits, -scale, scale)
-        slopes = np.empty(K)
-        kernels.from_bits(content.bits[K:], scale, slopes)
-        return slopes
 
 
 class _Following:

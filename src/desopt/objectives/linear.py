@@ -301,8 +301,10 @@ def _tilt(search: OnePlusOne) -> tuple[Any, ...] | None:
     """What the kernels add to the comparisons, and where they leave the changes of f_i."""
     if not isinstance(search, Tilted):
         return None
-    g, delta, gain, mu, stays = search.tilt
-    return as_plain(g), as_plain(delta), gain, mu, stays, search.changes
+    g, delta, h, *rest = search.tilt
+    search.expected = np.empty(search.changes.size)
+    plain = as_plain(g), as_plain(delta), as_plain(h)
+    return *plain, *rest, search.changes, search.expected
 
 
 def _dense_tilt(search: OnePlusOne) -> tuple[Any, ...] | None:

@@ -11,7 +11,7 @@ import numpy as np
 from desopt.contract.payload import Layout
 from desopt.contract.space import Box
 from desopt.contract.types import Answer, Batches, BoolArray, FloatArray, Task
-from desopt.kernels.correction import tilt_of
+from desopt.kernels.correction import predict, tilt_of
 from desopt.kernels.steps import undo_step
 from desopt.methods.proposals import Proposals
 from desopt.methods.searches.base import Buffer
@@ -22,43 +22,63 @@ from desopt.methods.searches.two_point import TwoPoint
 class Tilt(NamedTuple):
     """What is added to f_i: c^T v + mu/2 ||v - x||^2 with c = gain g - delta.
 
-    ``stays``: v stays at x, and the bits say which steps would have been accepted.
+    ``stays``: v stays at x, and the bits say which steps would have been accepted. The change
+    expected of a step s = alpha_k u_k is (of_g g + delta)^T s + of_h sqrt(alpha_k) h^T |s|.
     """
 
     g: FloatArray
     delta: FloatArray
+    h: FloatArray
     gain: float
+    of_g: float
+    of_h: float
     mu: float
     stays: bool
+    alpha: FloatArray
 
     @property
     def c(self) -> FloatArray:
         return self.gain * self.g - self.delta
 
+    def expected(self, proposals: Proposals) -> FloatArray:
+        """The change expected of every step."""
+        g, h, delta, out = self.g, self.h, self.delta, np.empty(proposals.count)
+        for first, index, step in proposals.blocks():
+            part = slice(first, first + len(step))
+            predict(g, h, delta, self.of_g, self.of_h, index, step, self.alpha[part], out[part])
+        return out
+
 
 class Tilted(OnePlusOne):
-    """A (1+1) search of f_i plus a tilt; the answer is what ``encode`` makes of bits and changes.
+    """A (1+1) search of f_i plus a tilt.
 
-    In a box, the tilt is that of the step as it was drawn.
+    ``encode`` makes the answer of the bits, the changes and those expected. In a box, the tilt is
+    that of the step as it was drawn.
     ``changes`` are those of f_i alone, by every step; 0 where one of the two values is not finite.
+    ``expected`` is left by compiled searches, which have the steps at hand.
     """
 
     def __init__(
         self, task: Task, worker: int, proposals: Proposals, tilt: Tilt, *, layout: Layout,
-        dense: bool, encode: Callable[[BoolArray, FloatArray], bytes], box: Box | None = None,
+        dense: bool, encode: Callable[[BoolArray, FloatArray, FloatArray], bytes],
+        box: Box | None = None,
     ) -> None:  # fmt: skip
         super().__init__(
             task, worker, proposals, layout=layout, batches=Batches.ROUND, dense=dense, box=box
         )
         self.tilt, self._encode_changes = tilt, encode
         self.changes = np.zeros(proposals.count)
+        self.expected: FloatArray | None = None
 
     def _payload(self, accepted: BoolArray) -> bytes:
-        return self._encode_changes(accepted, self.changes)
+        expected = self.expected
+        if expected is None:
+            expected = self.tilt.expected(self.proposals)
+        return self._encode_changes(accepted, self.changes, expected)
 
     def _start(self) -> None:
         super()._start()
-        self._c = self.tilt.c
+        self._c, self.expected = self.tilt.c, None  # of a compiled search that could not start
 
     def _decide(
         self, asked: list[Buffer], values: Sequence[float], violations: Sequence[float]
