@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -162,8 +163,19 @@ def test_a_function_of_ones_own(file: Path, tmp_path: Path) -> None:
     assert summary["test_loss"] < summary["initial_loss"] == pytest.approx(np.log(2))
 
 
-def test_a_program(tmp_path: Path) -> None:
-    """Described in a file, which a resumed run does not need."""
+def test_a_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Described in a file, which a resumed run does not need.
+
+    What starts it ends with the run, although somebody still has the objective.
+    """
+    kept: list[desopt.Command] = []
+
+    class Kept(desopt.Command):
+        def __init__(self, *words: Any, **options: Any) -> None:
+            super().__init__(*words, **options)
+            kept.append(self)
+
+    monkeypatch.setattr("desopt.run.folder.Command", Kept)
     code = "import sys; a, b = map(float, sys.argv[1:]); print('loss', (a - 1) ** 2 + b**2)"
     (tmp_path / "simulate.py").write_text(code)
     words = [sys.executable, "-S", str(tmp_path / "simulate.py"), "{a}", "{b}"]
@@ -180,6 +192,7 @@ def test_a_program(tmp_path: Path) -> None:
     assert 8 < summary["evaluations"] <= 14
     lines = (tmp_path / "p" / "evaluations.csv").read_text().splitlines()
     assert len(lines) > summary["evaluations"]
+    assert len(kept) == 2
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -132,10 +133,11 @@ def execute(
     if isinstance(problem.fun, PreparedModel):
         del search["regularization"]  # it has its own
     try:
-        result = minimize(
-            problem.fun, problem.x0, problem.data, journal=folder / JOURNAL, progress=progress,
-            **search,
-        )  # fmt: skip
+        with problem.fun if isinstance(problem.fun, Command) else nullcontext():
+            result = minimize(
+                problem.fun, problem.x0, problem.data, journal=folder / JOURNAL,
+                progress=progress, **search,
+            )  # fmt: skip
     except Interrupted as stop:
         save(folder, stop.result, problem.judge)
         raise
