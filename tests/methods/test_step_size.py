@@ -171,11 +171,6 @@ def test_warnings_where_the_rule_is_known_to_fail() -> None:
         run(workers=1, iterations=10, rounds=1)
     with pytest.warns(RuntimeWarning, match="use a larger mixture or a penalty"):
         run(mixture=1, regularization=0.0, rounds=1)
-    with pytest.warns(RuntimeWarning, match="6 values a round in 601 variables make its steps too"):
-        desopt.minimize(
-            lambda x: float(x @ x), np.ones(601), method="zo-nsgd", step_size="auto", iterations=6,
-            rounds=1, workers=1, engine="serial", progress=False,
-        )  # fmt: skip
 
 
 def test_methods_without_a_rule() -> None:

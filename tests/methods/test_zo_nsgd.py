@@ -1,6 +1,7 @@
 """The rule of ``zo-nsgd`` for its step size, against NumPy, and what it promises."""
 
 import math
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,15 @@ from desopt.methods.zo_nsgd import ZONSGD
 
 Vector = NDArray[np.float64]
 N, M, K, B, T, SEED = 7, 3, 40, 16, 6, 4
-RANDOM = np.random.default_rng(2)
-X = RANDOM.standard_normal((120, N))
-Y = X @ np.linspace(-2.0, 2.0, N) + RANDOM.standard_normal(120)
+
+
+def generated(n: int) -> tuple[Vector, Vector]:
+    random = np.random.default_rng(2)
+    rows = random.standard_normal((120, n))
+    return rows, rows @ np.linspace(-2.0, 2.0, n) + random.standard_normal(120)
+
+
+X, Y = generated(N)
 
 
 def loss(x: Vector, batch: tuple[Vector, Vector]) -> float:
@@ -31,11 +38,13 @@ def run(fun: Any = loss, **options: Any) -> Any:
         "rounds": T, "seed": SEED, "engine": "serial", "progress": False,
     }  # fmt: skip
     y = np.sign(Y) if fun == "lr" else Y
-    return desopt.minimize(fun, np.zeros(N), (X, y), **settings | options)
+    settings |= {"x0": np.zeros(N), "data": (X, y)}
+    return desopt.minimize(fun, **settings | options)
 
 
-def by_the_docstring() -> tuple[Vector, list[float]]:
+def by_the_docstring(N: int, K: int) -> tuple[Vector, list[float]]:
     """x and the lengths of the steps."""
+    X, Y = generated(N)
     shards = [(X[rows], Y[rows]) for rows in partition(len(X), M, SEED)]
     x, m, alphas, p = np.zeros(N), np.zeros(N), [], 0.0
     for t in range(T):
@@ -70,7 +79,8 @@ def by_the_docstring() -> tuple[Vector, list[float]]:
         else:
             along = m / np.linalg.norm(m) * math.sqrt(N)
             q = secant(plain, along, 1e-6, 1e-6) / math.sqrt(N)
-            alpha /= min(16.0, max(1 / 16, 1 + q / p)) ** 0.25
+            r = np.clip(10 * K / N, 1 / 8, 1)
+            alpha /= np.clip((1 + q / p) / r, 1 / 16, 16) ** 0.25
         d = -np.sum([slope * v for slope, v in zip(g, u, strict=False)], axis=0)
         m = 0.5 * m + 0.5 * d / np.linalg.norm(d)
         cos = d @ m / np.linalg.norm(d) / np.linalg.norm(m)
@@ -80,12 +90,17 @@ def by_the_docstring() -> tuple[Vector, list[float]]:
     return x, alphas
 
 
-def test_the_rule() -> None:
-    """Slopes are differences of values over 2e-6: 1e-16 in these become some 1e-8 in x."""
-    expected, alphas = by_the_docstring()
-    np.testing.assert_allclose(run().x, expected, rtol=0, atol=1e-6)
+@pytest.mark.parametrize(("n", "iterations"), [(N, K), (150, 10), (600, 6)])
+def test_the_rule(n: int, iterations: int) -> None:
+    """Slopes are differences of values over 2e-6: 1e-16 in these become some 1e-8 in x.
+
+    r is 1, 2/3 and 1/8.
+    """
+    expected, alphas = by_the_docstring(n, iterations)
+    found = run(x0=np.zeros(n), data=generated(n), iterations=iterations).x
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
     assert len(set(alphas)) == T
-    assert max(alphas) < 10 * min(alphas)
+    assert any(0.5 < after / before < 2.0 for before, after in pairwise(alphas))  # the limits
 
 
 def test_numbers_of_the_function_do_not_count() -> None:

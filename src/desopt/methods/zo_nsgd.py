@@ -38,9 +38,12 @@ the way it came. So the last of the K' slopes of a round t > 0 is not along a u_
 
     q = slope of f at x_t along m / ||m||             measured, the mean over the workers
     p = slope at x_{t-1} along the same, about (sum_k g_k^2 / ||d||) cos(d, m), at least 0.1 of it
-    alpha_t = alpha_{t-1} / (1 + q / p)^(1/4),        1 + q / p within [1/16, 16]
+    alpha_t = alpha_{t-1} / ((1 + q / p) / r)^(1/4),  (1 + q / p) / r within [1/16, 16]
+    r = 10 K / n within [1/8, 1]                      the share of the way to the minimum along m
 
 q / p is -1 where f is still as steep as at the start of the step and 0 in the minimum along it.
+For n much larger than K most of d is noise across the slope, which later rounds have to undo: a
+step to the minimum along m is too long there.
 (Where the slopes are exact, sum_k g_k^2 / ||d|| is the slope along d.) The exponent makes changes
 of alpha slow, since successive measurements differ by chance. Round 0 finds the first alpha: its
 last slopes are secants of f from x_0 to x_0 + s u_0 and to x_0 - s u_0, for s = 2^-14, 2^-11, ...,
@@ -176,7 +179,9 @@ class ZONSGD(TwoPointAlgorithm):
             return root * self._lengths()[max(0, last)] * steeper
         if state.p == 0.0:
             return state.alpha
-        level = min(16.0, max(1.0 / 16.0, 1.0 + float(probed[0]) / root / state.p))
+        share = min(1.0, max(1.0 / 8.0, 10.0 * self.iterations / state.x.size))
+        way = (1.0 + float(probed[0]) / root / state.p) / share
+        level = min(16.0, max(1.0 / 16.0, way))
         return min(_MOST, max(_LEAST, state.alpha / math.sqrt(math.sqrt(level))))
 
     def _add(self, total: FloatArray, answer: Answer) -> bool:

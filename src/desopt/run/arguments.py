@@ -19,7 +19,6 @@ from desopt.contract.streams import MAX_DIMENSION
 from desopt.contract.types import Algorithm, FloatArray, Objective
 from desopt.data import Shard
 from desopt.methods import METHODS, ProblemSize, make
-from desopt.methods.zo_nsgd import ZONSGD
 from desopt.system.terminal import warn
 from desopt.theory import MAX_MOMENTUM
 
@@ -145,22 +144,16 @@ def warn_outside_theory(algorithm: Algorithm, batch_size: int | None, rounds: in
 
 
 def warn_of_auto(algorithm: Algorithm, problem: ProblemSize, penalty: float | None) -> None:
-    """Warn where ``step_size="auto"`` is known to fail (docs/step-size.md, docs/rivals.md).
+    """Warn where ``step_size="auto"`` is known to fail (docs/step-size.md).
 
     ``penalty``: of a linear model; None for other objectives.
     """
     if getattr(algorithm, "step_size", None) != "auto":
         return
     bits, why = problem.workers * problem.iterations, ""
-    if isinstance(algorithm, ZONSGD):
-        if problem.n > 100 * problem.iterations:
-            why = (
-                f"{problem.iterations} values a round in {problem.n:,} variables make its steps "
-                "too long; use more iterations"
-            )
-    elif not hasattr(algorithm, "schedule"):
+    if not hasattr(algorithm, "schedule"):
         return
-    elif bits < 20:
+    if bits < 20:
         why = f"{bits} accept bits a round say little about it; use more iterations or workers"
     elif penalty == 0.0 and getattr(algorithm.sampler, "l", 0) == 1:  # type: ignore[attr-defined]
         why = (
