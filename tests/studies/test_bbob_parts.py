@@ -10,8 +10,8 @@ from desopt.studies import bbob
 
 def test_parts_are_chosen_by_name() -> None:
     everything = bbob.parts()
-    assert len(everything) == len({part.folder for part in everything}) == 3 * 3 * 6 * 8
-    assert {part.instances for part in everything[:144]} == {"1-5"}  # the first ones of all
+    assert len(everything) == len({part.folder for part in everything}) == (3 + 3 + 4) * 6 * 8
+    assert {part.instances for part in everything[:144]} == {"1-5", "1"}  # the first ones of all
     few = bbob.parts(only=["bbob:es-csa,cma-es:40:1-5", "bbob-noisy:des:2"])
     assert [(p.suite, p.solver, p.dimension) for p in few if p.instances == "1-5"] == [
         ("bbob", "es-csa", 40), ("bbob", "cma-es", 40), ("bbob-noisy", "des", 2),
