@@ -17,14 +17,13 @@ own rule. ZO-NSGD is left out where n is large: its dense directions take hours 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import chain, product
+from itertools import product
 from typing import Any, NamedTuple
 
 from desopt.studies.cases import Case, make_case
 from desopt.studies.paper import PROBLEMS
 
-#: "short" has the committed results: fewer runs, other partitions than iid and sorted for fewer
-#: sets, and for sparse sets a part of the grid, without the bits-only form.
+#: "short" has a part of the grid for sparse sets, without the bits-only form.
 SCALES = ("full", "short", "smoke")
 STEP_SIZES = (0.1, 0.3, 1.0, 3.0, 10.0)
 SHORT_STEPS = {"des-mr": (0.3, 1.0, 3.0), "des-c": (0.3, 1.0)}
@@ -33,30 +32,28 @@ FIRST_RUN = 200
 
 
 class Data(NamedTuple):
-    """Rows used (None: all), K, T, and the runs at the scale "short"."""
+    """Rows used (None: all), K and T."""
 
     rows: int | None
     iterations: int
     rounds: int
-    short_runs: int
-    points: int = 4
 
 
 #: Dense sets with n <= K but mnist; sparse ones with n much larger than K.
 DENSE = {
-    "ijcnn1": Data(None, 200, 60, 2),
-    "a9a": Data(None, 200, 60, 2),
-    "mushrooms": Data(None, 200, 60, 2),
-    "covtype": Data(50_000, 200, 60, 1),
-    "mnist": Data(20_000, 200, 60, 1),
+    "ijcnn1": Data(None, 200, 60),
+    "a9a": Data(None, 200, 60),
+    "mushrooms": Data(None, 200, 60),
+    "covtype": Data(50_000, 200, 60),
+    "mnist": Data(20_000, 200, 60),
 }
 SPARSE = {
-    "news20": Data(None, 500, 300, 1),
-    "rcv1-subset": Data(None, 500, 300, 1),
+    "news20": Data(None, 500, 300),
+    "rcv1-subset": Data(None, 500, 300),
 }
 DATA = DENSE | SPARSE
-SMALL = ("ijcnn1", "a9a", "mushrooms")
-SITES = {"heart-sites": Data(None, 100, 60, 2)}
+SITES = {"heart-sites": Data(None, 100, 60)}
+RUNS, POINTS = 8, 4
 #: Methods with their settings.
 METHODS: dict[str, dict[str, Any]] = {
     "des-mr": {"method": "des-mr"},
@@ -67,16 +64,12 @@ METHODS: dict[str, dict[str, Any]] = {
 
 def items(scale: str, data_dir: str | None) -> dict[str, list[Case]]:
     if scale == "smoke":
-        few = Data(1000, 10, 3, 2)
-        return {"sorted": list(_cases({"susy-like": few}, ("iid", "sorted"), "short", (1.0,)))}
-    some = {name: DATA[name] for name in SMALL} if scale == "short" else DATA
+        few = {"susy-like": Data(1000, 10, 3)}
+        return {"sorted": list(_cases(few, ("iid", "sorted"), scale, (1.0,), runs=2))}
     found = {
         "sorted": _cases(DATA, ("iid", "sorted"), scale),
-        "dirichlet": chain(
-            _cases(DENSE if scale == "short" else DATA, ("dirichlet-0.3",), scale),
-            _cases(some, ("dirichlet-1", "dirichlet-0.1"), scale),
-        ),
-        "quantity": _cases(some, ("quantity",), scale),
+        "dirichlet": _cases(DATA, ("dirichlet-0.3", "dirichlet-1", "dirichlet-0.1"), scale),
+        "quantity": _cases(DATA, ("quantity",), scale),
         "sites": _cases(SITES, ("iid", "sites"), scale, workers=4),
     }
     return {name: list(cases) for name, cases in found.items()}
@@ -84,17 +77,17 @@ def items(scale: str, data_dir: str | None) -> dict[str, list[Case]]:
 
 def _cases(
     sets: dict[str, Data], partitions: Sequence[str], scale: str,
-    step_sizes: Sequence[float] = STEP_SIZES, workers: int = 10,
+    step_sizes: Sequence[float] = STEP_SIZES, workers: int = 10, runs: int = RUNS,
 ) -> Iterable[Case]:  # fmt: skip
     for (name, data), problem, partition in product(sets.items(), PROBLEMS, partitions):
-        short, dense = scale == "short", name not in SPARSE
-        runs = data.short_runs if short else 8
-        grids = dict.fromkeys(METHODS, step_sizes) if dense or not short else SHORT_STEPS
+        dense = name not in SPARSE
+        whole = dense or scale == "full"
+        grids = dict.fromkeys(METHODS, step_sizes) if whole else SHORT_STEPS
         for run in range(FIRST_RUN, FIRST_RUN + runs):
             base = make_case(
                 data=name, problem=problem, partition=partition, method="des-mr", step_size=1.0,
                 run=run, rows=data.rows, iterations=data.iterations, rounds=data.rounds,
-                points=data.points, workers=workers,
+                points=POINTS, workers=workers,
             )  # fmt: skip
             for label, grid in grids.items():
                 for step in grid:
