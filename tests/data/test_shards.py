@@ -595,7 +595,7 @@ def test_a_batch_taken_whole_is_protected() -> None:
 def test_the_smaller_label_is_minus_one(labels: tuple[float, float]) -> None:
     """Also where a shard has one of the two only."""
     given = np.where(Y > 0, labels[1], labels[0])
-    order = np.argsort(Y)
+    order = np.argsort(Y, kind="stable")
     ones = int((Y > 0).sum())
     cuts = [order[: 23 - ones], order[23 - ones :], np.arange(23)]
     shards: Any = LinearModel("lr").prepare(

@@ -16,7 +16,7 @@ from desopt.methods.des_c import DESC
 RANDOM = np.random.default_rng(4)
 X = 1.0 + RANDOM.standard_normal((600, 12))
 Y = np.sign((X - 1.0) @ np.ones(12) + 3.0 * RANDOM.standard_normal(600))
-SORTED = [(X[rows], Y[rows]) for rows in np.array_split(np.argsort(Y), 5)]
+SORTED = [(X[rows], Y[rows]) for rows in np.array_split(np.argsort(Y, kind="stable"), 5)]
 
 
 def run(**options: Any) -> desopt.Result:
