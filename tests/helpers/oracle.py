@@ -612,6 +612,32 @@ def fedkseed(loss: Loss, shards: Sequence[Shard], x0: Vector, run: Settings) -> 
     return x, None
 
 
+def fedavg_es(
+    loss: Loss, shards: Sequence[Shard], x0: Vector, run: Settings
+) -> tuple[Vector, None]:
+    """Generations of a (mu / mu_I, lambda)-ES by every worker; the mean of their final points."""
+    n = len(x0)
+    count = max(1, run.K // (4 + math.floor(3 * math.log(n))))
+    ends = np.arange(count + 1) * run.K // count
+    x = x0.copy()
+    for t in range(run.T):
+        points = []
+        for i, shard in enumerate(shards):
+            batch, v = minibatch(shard, run.b, run.seed, t, i, 0), x.copy()
+            for g in range(count):
+                sigma = run.alpha / (t + 1) ** 0.25 / math.sqrt(g + 1)
+                members = range(ends[g], min(ends[g + 1], run.spent(t, run.K)))
+                z = [normals(Stream(run.seed, t, i, j, Purpose.NORMAL), n) for j in members]
+                values = [loss(run.mirrored(v + sigma * u), *batch) for u in z]
+                best = [j for j in np.argsort(values) if math.isfinite(values[j])]
+                if best and len(members) > 1:
+                    parents = [z[j] for j in best[: max(1, len(members) // 4)]]
+                    v = run.inside(v + sigma * np.mean(parents, axis=0))
+            points.append(v)
+        x = run.inside(np.mean(points, axis=0))
+    return x, None
+
+
 def es_csa(loss: Loss, shards: Sequence[Shard], x0: Vector, run: Settings) -> tuple[Vector, None]:
     """The (mu / mu_w, lambda)-ES with cumulative step-size adaptation, one generation a round."""
     n, M, N = len(x0), len(shards), sum(X.shape[0] for X, _ in shards)
@@ -740,6 +766,7 @@ ORACLE: dict[str, Reference] = {
     "zo-nsgd": Reference(zo_nsgd, 0.04, nsgd_step),
     "decomfl": Reference(decomfl, 0.05, decomfl_step),
     "fedkseed": Reference(fedkseed, 0.02, constant_step),
+    "fedavg-es": Reference(fedavg_es),
     "cma-es": Reference(cma_es),
 }
 

@@ -75,7 +75,8 @@ def test_blocks_and_memory(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def answered(method: str, aggregate: str) -> tuple[Any, Any, list[Answer]]:
     """An algorithm, its state after a round, and the answers to the next, as left in memory."""
-    settings = {"iterations": 20, "seed": 3, "mixture": 8, "aggregate": aggregate}
+    settings = {"iterations": 20, "seed": 3, "mixture": 8, "aggregate": aggregate,
+                "population": 7}  # fmt: skip
     algorithm: Any = desopt.METHODS[method].make(method, settings)
     model = LinearModel("lr")
     job = Job(algorithm, model, model.prepare(as_shards(DATA, WORKERS, 3)), 8, 3, N)

@@ -138,7 +138,8 @@ def test_oracle(method: str) -> None:
     """The last of the T rounds has 7 iterations, estimates or members (of more)."""
     problem, x0, last = dealt("lr", *made_up("dense")), np.zeros(12), 7
     entry, algorithm = desopt.METHODS[method], make(method, {"iterations": K, "population": 11})
-    ended = 2 * last if entry.pairs else last + (algorithm.layout.bits > 0)
+    with_x = algorithm.layout.bits > 0 and algorithm.cost.most > K  # the value at x comes first
+    ended = 2 * last if entry.pairs else last + with_x
     budget = (1 if entry.single_worker else M) * ((T - 1) * algorithm.cost.most + ended)
     x, _ = reference(method, problem, x0, last=last)
     whole, _ = reference(method, problem, x0)

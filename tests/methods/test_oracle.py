@@ -365,7 +365,8 @@ def test_auto_with_noise_in_every_value(method: str, tmp_path: Path) -> None:
 BOUNDS = (-0.05, 0.08)
 
 #: Step sizes that reach the bounds.
-IN_BOUNDS = {"fed-zo-sgd": 0.05, "zo-signsgd": 0.02, "feedsign": 0.2, "decomfl": 0.3}
+IN_BOUNDS = {"fed-zo-sgd": 0.05, "zo-signsgd": 0.02, "feedsign": 0.2, "decomfl": 0.3,
+             "fedavg-es": 1.0}  # fmt: skip
 
 
 @pytest.mark.parametrize("fun", ["built-in", "callable"])

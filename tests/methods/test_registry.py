@@ -103,7 +103,8 @@ def test_defaults_from_the_size_of_the_problem() -> None:
         size = ProblemSize(n=n, rows=None, workers=1, iterations=K, batch_size=50)
         assert METHODS["cma-es"].derived(size) == {"population": least}
     assert METHODS["des-c"].derived(problem) == {"shares": (1,) * 10}
-    of_size = (*populations, "des-c")
+    assert METHODS["fedavg-es"].derived(problem) == {"population": 17}
+    of_size = (*populations, "fedavg-es", "des-c")
     assert all(
         not method.derived(problem) for name, method in METHODS.items() if name not in of_size
     )

@@ -165,7 +165,8 @@ def test_a_known_constrained_optimum(method: str, x0: list[float]) -> None:
     result = desopt.minimize(
         fun, x0, constraints=lambda x: (x[0] + x[1] - 2.0, 1.2 - x[1]), bounds=(-3, 5),
         method=method, workers=2, rounds=150, iterations=20, engine="serial", eval_every=10,
-        progress=False,
+        # generations keep no point: the mean stays about a step away from a corner
+        step_size=0.1 if method == "fedavg-es" else 1.0, progress=False,
     )  # fmt: skip
     near = 0.3 if method == "des-mr" else 0.05  # a corner is hard to reach by equal steps
     assert result.best_fun == pytest.approx(2.08, abs=near)

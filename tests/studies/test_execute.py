@@ -10,6 +10,7 @@ from helpers import oracle
 from helpers.small_studies import CASE, SHORT
 
 from desopt.data import by_label
+from desopt.methods import METHODS
 from desopt.objectives.scoring import LabelledRows
 from desopt.run.minimize import minimize
 from desopt.studies.execute import Alone, Split, due_rounds, execute, length
@@ -30,6 +31,16 @@ def test_a_case_is_as_long_as_the_budget() -> None:
     assert (generations.rounds, generations.population) == (67, 15)
     same_cost = length(replace(CASE, method="es-csa", budget=None, rounds=465), 464_810, 54)
     assert same_cost.rounds == 67
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_runs_cost_the_same(method: str) -> None:
+    """30 rounds of M K b values of F; of one population for all, 25 of 12 members times N."""
+    case = replace(CASE, method=method, budget=None, rounds=30, batch_size=250)
+    run, workers = length(case, 25_000, 20), 1 if method == "es" else 10
+    assert run.rounds == (25 if method in ("es-csa", "cma-es") else 30)
+    assert run.rounds * run.samples == 30 * workers * 100 * 250
+    assert run.rounds * run.paper_rounds_each == pytest.approx(30)
 
 
 def test_a_curve_is_evenly_spaced() -> None:

@@ -27,6 +27,27 @@ BLOCK_BYTES = 2**28
 Add = Callable[[FloatArray, Answer], bool]
 
 
+def averaged(
+    how: str, x: FloatArray, answers: Iterable[Answer], rebuilt: Callable[[Answer], FloatArray]
+) -> FloatArray | None:
+    """x plus the aggregate of v_i - x; None where nobody answered.
+
+    v_i is the point of the answer, or ``rebuilt`` from it.
+    """
+
+    def add(total: FloatArray, answer: Answer) -> bool:
+        v = rebuilt(answer) if answer.point is None else answer.point
+        displacement = v - x
+        finite = bool(np.isfinite(displacement).all())
+        if finite:
+            total += displacement
+        return finite
+
+    with np.errstate(over="ignore", invalid="ignore"):  # numbers may be of any size
+        total, count = combine(how, answers, add, x.size)
+        return None if count == 0 else x + total / count
+
+
 def combine(how: str, answers: Iterable[Answer], add: Add, n: int) -> tuple[FloatArray, int]:
     """(total, count) with total / count the step; count is 0 where nobody answered."""
     if how == "mean":

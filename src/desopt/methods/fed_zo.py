@@ -26,7 +26,7 @@ import numpy as np
 from desopt.contract.errors import check_name
 from desopt.contract.payload import Layout
 from desopt.contract.types import Answer, Batches, FloatArray, Task
-from desopt.methods.aggregation import AGGREGATES, combine
+from desopt.methods.aggregation import AGGREGATES, averaged
 from desopt.methods.base import PointState, TwoPointAlgorithm, directions, unmoved
 from desopt.methods.proposals import replay_normals
 from desopt.methods.searches import TwoPoint, affordable
@@ -55,27 +55,15 @@ class FedZO(TwoPointAlgorithm):
 
     def merge(self, state: PointState, answers: Iterable[Answer]) -> PointState:
         """x_t + (1/M) sum_i (v_i - x_t), or another aggregate of the displacements."""
-        add = partial(self._add, state)
-        total, count = combine(self.aggregate, answers, add, state.x.size)
-        if count == 0:
-            return unmoved(state)
-        with np.errstate(over="ignore", invalid="ignore"):
-            return PointState(state.round + 1, self.kept(state.x + total / count, state.x))
+        x = averaged(self.aggregate, state.x, answers, partial(self._rebuilt, state))
+        return unmoved(state) if x is None else PointState(state.round + 1, self.kept(x, state.x))
 
-    @np.errstate(over="ignore", invalid="ignore")
-    def _add(self, state: PointState, total: FloatArray, answer: Answer) -> bool:
-        """total += v_i - x_t, where that is finite: slopes may be of any size."""
-        v = answer.point
-        if v is None:
-            v = state.x.copy()
-            g = self.layout.decode(answer).float64
-            stream = directions(self.seed, state.round, answer.worker)
-            replay_normals(v, -(self.step_sizes(state.round) * g), stream, self.box)
-        displacement = v - state.x
-        finite = bool(np.isfinite(displacement).all())
-        if finite:
-            total += displacement
-        return finite
+    def _rebuilt(self, state: PointState, answer: Answer) -> FloatArray:
+        """v_i, from the slopes."""
+        v, g = state.x.copy(), self.layout.decode(answer).float64
+        stream = directions(self.seed, state.round, answer.worker)
+        replay_normals(v, -(self.step_sizes(state.round) * g), stream, self.box)
+        return v
 
     @property
     def layout(self) -> Layout:

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 from desopt.contract.errors import check_name
 from desopt.contract.space import Box
 from desopt.contract.types import Algorithm
-from desopt.methods import cma_es, des_c, es_csa
-from desopt.methods.base import ProblemSize, TwoPointAlgorithm
+from desopt.methods import cma_es, des_c, es_csa, fedavg_es
+from desopt.methods.base import PopulationAlgorithm, ProblemSize, TwoPointAlgorithm
 from desopt.methods.cma_es import CMAES
 from desopt.methods.decomfl import DeComFL
 from desopt.methods.des import DES
@@ -26,6 +26,7 @@ from desopt.methods.des_c import DESC
 from desopt.methods.es import ES
 from desopt.methods.es_csa import ESCSA
 from desopt.methods.fed_zo import FedZOGD, FedZOSGD
+from desopt.methods.fedavg_es import FedAvgES
 from desopt.methods.fedkseed import FedKSeed
 from desopt.methods.feedsign import FeedSign
 from desopt.methods.samplers import (
@@ -79,6 +80,11 @@ class Method:
     def pairs(self) -> bool:
         """Whether function values come in pairs, as two-point estimates: K must be even."""
         return issubclass(self.algorithm, TwoPointAlgorithm)
+
+    @property
+    def one_population(self) -> bool:
+        """Whether all workers evaluate the same points, so that only their data differ."""
+        return issubclass(self.algorithm, PopulationAlgorithm)
 
     @property
     def adapts(self) -> bool:
@@ -227,6 +233,14 @@ METHODS: dict[str, Method] = {
         look=Look("#999933", ":", "^"),
         answer="K/2 float32",
         values="K",
+    ),
+    "fedavg-es": Method(
+        algorithm=FedAvgES,
+        title="FedAvg-ES",
+        look=Look("#DDCC77", "-", "s"),
+        answer="K bits",
+        values="K",
+        defaults=fedavg_es.defaults,
     ),
     "cma-es": Method(
         algorithm=CMAES,

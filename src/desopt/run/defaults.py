@@ -30,11 +30,11 @@ def choose_method(settings: SimpleNamespace, data: Any) -> None:
 
 
 def workers(settings: SimpleNamespace, data: Any) -> int:
-    """M. Without data, all workers of a population method would compute the same values."""
+    """M. Without data, workers that share a population would compute the same values."""
     if settings.workers is not None:
         return int(settings.workers)
     entry = METHODS.get(settings.method) if isinstance(settings.method, str) else None
-    alone = entry is not None and "population" in entry.settings and data is None
+    alone = entry is not None and entry.one_population and data is None
     return 1 if alone else WORKERS
 
 

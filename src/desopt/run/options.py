@@ -275,7 +275,7 @@ OPTIONS: tuple[Option, ...] = (
     _method("momentum", 0.5, float, "beta, the server's momentum.", checks.real),
     _method("mixture", 8, int, "l, coordinates per mutation.", _FROM_ONE),
     _method("radius", 1e-6, float, "mu of two-point estimates.", checks.positive),
-    _method("population", None, int | None, "lambda of population methods; default: from M K b.",
+    _method("population", None, int | None, "lambda, a population; default: from n, M, K and b.",
             _optional(partial(checks.whole, least=2)), doors=RUNS),
     _method("correlations", 256, int, "The most variables whose correlations cma-es learns.",
             partial(checks.whole, least=0, most=4096), doors=RUNS),

@@ -40,7 +40,7 @@ class Length:
 
 
 def length(case: Case, rows: int | None, n: int) -> Length:
-    """T = E N / (M K b), at least 1; a population gets as many generations as cost the same.
+    """T = E N / (M K b), at least 1; one population of all gets generations that cost the same.
 
     ``rows``: N; None where samples are drawn, b for a value.
     """
@@ -56,9 +56,9 @@ def length(case: Case, rows: int | None, n: int) -> Length:
     if case.rounds is None and rows is None:
         raise ValueError("budget counts passes over the data, and there are none: give rounds")
     rounds = case.rounds or case.budget * rows / samples  # type: ignore[operator]
-    population = method.derived(problem).get("population")
-    if population is None:
+    if not method.one_population:
         return Length(max(1, round(rounds)), samples, 1.0, None)
+    population = method.derived(problem)["population"]
     value = case.batch_size if rows is None else rows
     each = population * value / samples
     return Length(max(1, round(rounds / each)), population * value, each, population)

@@ -11,6 +11,7 @@ TwoPoint        v + mu u_k and v - mu u_k       K' slopes g_k         fed-zo-*, 
                                                                       zo-nsgd, feedsign,
                                                                       decomfl, fedkseed
 Population      x + sigma z_j                   lambda sums           es-csa, cma-es
+Generations     v + sigma_g z_j                 a bit per member      fedavg-es
 ==============  ==============================  ====================  ==========================
 
 In a box, points and moves are projected onto it, and members of a population mirrored at its
@@ -25,12 +26,14 @@ compiled code for the whole search hands the outcome to ``finish`` instead.
 from __future__ import annotations
 
 from desopt.methods.searches.base import Search, affordable
+from desopt.methods.searches.generations import Generations
 from desopt.methods.searches.one_plus_one import OnePlusOne, TwoParts
 from desopt.methods.searches.population import Population, ranking
 from desopt.methods.searches.tilted import Probed, Tilt, Tilted
 from desopt.methods.searches.two_point import Probe, TwoPoint
 
 __all__ = [
+    "Generations",
     "OnePlusOne",
     "Population",
     "Probe",
