@@ -106,6 +106,20 @@ def assert_true(outcomes: list[Outcome], runs: int) -> None:
         np.testing.assert_array_equal(320 * outcome.curve["train_error"], here["train_error"])
 
 
+def test_git_may_take_the_file_away(tmp_path: Path) -> None:
+    study, out = study_of(tmp_path, 8, 400), tmp_path / "out"
+    process = suite(study, "--out", out, "--jobs", 1)
+    wait_for(out, 2)
+    (out / FILE).rename(tmp_path / "stashed")
+    _, err = finish(process, 1)
+    assert "was deleted or replaced" in err
+    assert "Traceback" not in err
+    (out / "results-saved-1.sqlite").rename(out / FILE)
+    assert 2 <= ended(out) < 8
+    finish(suite(study, "--out", out))
+    assert_true(results(out), 8)
+
+
 def test_kill_loses_only_what_runs(tmp_path: Path) -> None:
     study, out = study_of(tmp_path, 8, 400), tmp_path / "out"
     first = suite(study, "--out", out, "--jobs", 2)

@@ -221,6 +221,30 @@ def test_a_full_disk_is_said_and_loses_nothing(tmp_path: Path) -> None:
         assert len(store.read()) == done + 1
 
 
+@pytest.mark.parametrize("replaced", [True, False], ids=["replaced", "deleted"])
+def test_results_outlive_the_file_they_are_written_to(tmp_path: Path, replaced: bool) -> None:
+    cases = [replace(CASE, run=run) for run in range(3)]
+    with Store.open(tmp_path, create=True) as store:
+        store.add({"curves": cases})
+        before = tmp_path / "before.sqlite"
+        store.snapshot(before)
+        session = Session(store)
+        assert session.finish(cases[0], "", reply_of([0.5]))
+        store.ensure_in_place()
+        store.path.unlink()
+        if replaced:  # as git does it: a new file of the same name
+            before.rename(store.path)
+        assert session.finish(cases[1], "", reply_of([0.25]))
+        with pytest.raises(OSError, match=r"replaced .* all results are in .*results-saved-1"):
+            store.ensure_in_place()
+    with Store.open(tmp_path / "results-saved-1.sqlite") as saved:
+        assert [outcome.case.run for outcome in saved.read()] == [0, 1]
+    assert store.path.exists() == replaced
+    if replaced:
+        with Store.open(tmp_path) as other:
+            assert other.read() == []
+
+
 def test_csv_holds_no_formula(tmp_path: Path) -> None:
     names = ["=cmd|' /C calc'!A0", "+1", "-1", "@x", "\tx", 'plain, with "quotes"\nand lines']
     cases = [replace(CASE, data=name) for name in names]

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
 from typing import Any, Self
 
@@ -35,6 +36,7 @@ class Database:
         self.path = path
         self._connection = connection
         self._lock = threading.RLock()
+        self._identity = _identity(path)
 
     @classmethod
     def open(
@@ -153,6 +155,31 @@ class Database:
         """A consistent copy in one file, even while others write."""
         Path(path).unlink(missing_ok=True)
         self.query("VACUUM INTO ?", [os.fspath(path)])
+
+    def ensure_in_place(self) -> None:
+        """Save the results and raise, if the file is gone or another has taken its place.
+
+        SQLite would go on writing to a file without a name, whose results end with the process.
+        """
+        if _identity(self.path) == self._identity:
+            return
+        names = (self.path.with_name(f"{self.path.stem}-saved-{i}.sqlite") for i in count(1))
+        saved = next(path for path in names if not path.exists())
+        saved.parent.mkdir(parents=True, exist_ok=True)
+        self.snapshot(saved)
+        raise OSError(
+            f"{self.path} was deleted or replaced while it was written, as git checkout and git "
+            f"stash do; all results are in {saved}: rename it to {self.path.name} to continue"
+        )
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """What stays the same while this file has this name; None: there is no such file."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _unusable(file: Path, error: Exception) -> ValueError:

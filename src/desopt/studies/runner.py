@@ -222,6 +222,7 @@ def _supervise(
     while True:
         began = time.monotonic()
         working = any(slot.is_alive() for slot in slots)
+        store.ensure_in_place()
         _count(store, status)
         status.elsewhere = queue.elsewhere
         watch(status)
