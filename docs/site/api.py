@@ -26,6 +26,9 @@ MODULES = {
     "desopt.trackers": "callbacks for TensorBoard, MLflow, Weights & Biases, logging",
 }
 
+#: What a page begins with.
+FIRST = {"minimize"}
+
 
 def module_of(name: str) -> ModuleType:
     """The module that a public name stands for: ``desopt.streams`` lives in another folder."""
@@ -38,7 +41,17 @@ def public(name: str) -> dict[str, Any]:
     """The public objects of a module by name, without its modules and the version."""
     module = module_of(name)
     found = {each: getattr(module, each) for each in module.__all__ if not each.startswith("__")}
-    return {each: thing for each, thing in found.items() if not inspect.ismodule(thing)}
+    shown = {each: thing for each, thing in found.items() if not inspect.ismodule(thing)}
+    return dict(sorted(shown.items(), key=lambda pair: (pair[0] not in FIRST, rank(pair[1]))))
+
+
+def rank(thing: Any) -> int:
+    """Functions, then classes, errors, constants; each in the order of ``__all__``."""
+    if inspect.isroutine(thing):
+        return 0
+    if not inspect.isclass(thing):
+        return 3
+    return 2 if issubclass(thing, BaseException) else 1
 
 
 def is_plain(thing: Any) -> bool:

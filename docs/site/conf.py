@@ -1,11 +1,16 @@
 """Sphinx's settings for the site; build.py calls Sphinx. Nothing is loaded from a network."""
 
+import sys
+from pathlib import Path
 from typing import Any
 
 from docutils import nodes
 from docutils.utils.math.latex2mathml import tex2mathml
 
 from desopt import __version__
+
+sys.path.insert(0, str(Path(__file__).parent))
+import excerpts
 
 project = "desopt"
 version = release = __version__
@@ -29,7 +34,6 @@ html_title = f"desopt {version}"
 html_static_path = ["style.css"]
 html_css_files = ["style.css"]
 html_copy_source = False
-html_show_search_summary = False  # it fetches pages, which a browser refuses from disk
 html_show_sphinx = False
 html_theme_options = {
     "top_of_page_buttons": [],
@@ -47,5 +51,13 @@ def visit_math(translator: Any, node: nodes.Element) -> None:
     raise nodes.SkipNode
 
 
+def enlargeable(app: Any, page: nodes.document) -> None:
+    """Pictures link to themselves: on a phone their letters are small."""
+    for image in page.findall(nodes.image):
+        image.setdefault("width", "100%")  # Sphinx links those with a width; style.css undoes it
+
+
 def setup(app: Any) -> None:
+    excerpts.setup(app)
+    app.connect("doctree-read", enlargeable)
     app.add_html_math_renderer("mathml", (visit_math, None), (visit_math, None))

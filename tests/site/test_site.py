@@ -109,6 +109,12 @@ def test_search_finds_a_word_from_disk(browser: Any, word: str) -> None:
         found = browser.execute_script(script)
         time.sleep(0.05)
     assert any((SITE / urlsplit(link).path).exists() for link in found)
+    excerpts: list[str] = []
+    while not excerpts:
+        script = "return [...document.querySelectorAll('li .context')].map(p => p.textContent)"
+        excerpts = browser.execute_script(script)
+        time.sleep(0.05)
+    assert any(word in text.lower() for text in excerpts)
     assert browser.get_log("browser") == []
     sent = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
     urls = {
