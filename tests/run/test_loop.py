@@ -1,5 +1,6 @@
 """The loop and its observers: who is told what, in which order, and when it ends."""
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -185,3 +186,29 @@ def test_answers_that_nobody_asked_for_are_refused() -> None:
 
     with pytest.raises(desopt.EngineError, match=r"returned answers of workers \[1, 0\] in round"):
         run(Forger())
+
+
+def test_a_slow_first_evaluation_delays_the_second_one_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first one may have compiled: the curve of a run must not stop at its beginning."""
+    clock = [0.0]
+    monkeypatch.setattr("desopt.run.observers.evaluation.time.perf_counter", lambda: clock[0])
+
+    class Slow(Watched):
+        def evaluate(self, workers: Sequence[int]) -> list[tuple[float, int]]:
+            clock[0] += 0.01 if clock[0] else 10.0
+            return super().evaluate(workers)
+
+    engine, work = Slow(), job()
+    record = Record(work.algorithm.init(np.ones(3)))
+    engine.start(work)
+    engine.begin(record.state)
+    evaluation = Evaluation(engine, [0], 100, None, by_rounds=False)
+    evaluation.begin(record)
+    evaluated = []
+    for round in range(1, 15):
+        row: Any = {"round": round, "seconds": 1.0 * round, "loss": math.nan}
+        evaluation.round(row, record.state, ())
+        evaluated += [round] * (not math.isnan(row["loss"]))
+    assert evaluated == [9, 10, 11, 12, 13, 14]

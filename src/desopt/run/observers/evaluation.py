@@ -62,7 +62,9 @@ class Evaluation:
         elif self._every:
             record.initial = self._value()
             self._first = False
-            self._spent = 0.0  # the first one may have compiled or loaded something
+            # The first one may have compiled or loaded something: the second one comes when the
+            # search has taken as long, and tells what they cost.
+            self._spent, self._each = 0.0, SHARE_OF_SEARCH * self._each
 
     def round(self, row: Row, state: Any, answers: Sequence[Answer]) -> None:
         self._last = row
