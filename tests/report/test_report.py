@@ -15,6 +15,7 @@ from helpers.command import call
 from helpers.fake_results import DES, ENDS, RIVALS, case, curves, one_item, outcome, sweep, write
 from scipy.stats import spearmanr
 
+import desopt
 from desopt.data.catalogue import CATALOGUE
 from desopt.report import claims, drawing, figures, names, page, page_data, style, tables, verdicts
 from desopt.report import results as medians
@@ -349,6 +350,20 @@ def test_labels_name_what_tells_the_variants_of_a_method_apart() -> None:
     (packed,) = page_data.page_data(one_item("mine", own).items)["items"]
     labels = [variant["label"] for variant in packed["variants"]]
     assert labels == ["DES-mR", "DES-C, correction = bits", "DES-C, correction = full"]
+    colours = [variant["colour"] for variant in packed["variants"]]
+    assert colours == [desopt.METHODS[name].look.colour for name in ("des-mr", "des-c", "des-c")]
+    assert len({variant["dash"] for variant in packed["variants"][1:]}) == 2
+
+
+def test_the_title_is_the_name_of_an_own_study() -> None:
+    own = one_item("mine", [outcome(case())])
+    named = replace(own, about={"study": "<first> study"})
+    titles = [
+        re.search("<title>(.*)</title>", page.render(results, find(results), []))
+        for results in (own, named, replace(named, items={"curves": own.item("mine")}))
+    ]
+    found = [title[1] for title in titles if title]
+    assert found == [page.TITLE, "&lt;first&gt; study: results", page.TITLE]
 
 
 def test_a_page_without_curves_shows_its_figures(tmp_path: Path) -> None:

@@ -20,7 +20,12 @@ function filled(element, attributes, children) {
   element.append(...children);
   return element;
 }
-const ink = (colour) => (colour === "#000000" ? "var(--ink)" : colour); // black must show on black
+// On a dark page black becomes white, and deep colours become lighter.
+function ink(colour) {
+  if (colour === "#000000") return "var(--ink)";
+  const [r, g, b] = [1, 3, 5].map((i) => parseInt(colour.slice(i, i + 2), 16));
+  return 0.3 * r + 0.59 * g + 0.11 * b < 85 ? `color-mix(in srgb, ${colour} var(--deep), white)` : colour;
+}
 
 // JSON has no NaN: null stands for a value that is not finite.
 const numbers = (column) => column.map((v) => (v === null ? NaN : v));

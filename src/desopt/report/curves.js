@@ -10,7 +10,7 @@ function Curves(report) {
   const measure = pills(box, "measure", "Measure", [["loss", "loss", true], ["error", "error"]], update);
   const cost = pills(box, "cost", "Against", Object.keys(report.costs).map((c, i) => [c, c, i === 0]), update);
   const logs = pills(box, "logs", "Log axes", [["x", "x"], ["y", "y", true]], update, "checkbox");
-  const first = report.items.findIndex((it) => it.name === "Methods");
+  const first = report.items.findIndex((it) => it.name.toLowerCase() === "methods");
   item.value = String(Math.max(0, first));
 
   function offer(members) {

@@ -35,7 +35,7 @@ def render(
     data = page_data(results.items if found.shown is None else found.shown, found.profiled)
     css, js = asset("page.css"), "\n".join(map(asset, ("chart.js", "curves.js", "page.js")))
     parts = {
-        "title": TITLE,
+        "title": _title(results),
         "css": css,
         "js": js,
         "css_hash": hash_of(css),
@@ -81,6 +81,12 @@ def _script(value: object) -> str:
     """JSON that cannot close the script element around it."""
     text = json.dumps(value, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c")
+
+
+def _title(results: Results) -> str:
+    """The name of the study; that of the paper's is the methods'."""
+    name = results.about.get("study", "").removesuffix(" full")[:60]
+    return TITLE if results.of_paper or not name else _text(f"{name[0].upper()}{name[1:]}: results")
 
 
 def _lead(results: Results) -> str:

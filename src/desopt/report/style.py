@@ -62,6 +62,12 @@ def numbered_look(place: int) -> Look:
     return METHODS[COMPARED[method]].look._replace(dash=other.dash, marker=other.marker)
 
 
+def dashes(method: str) -> list[str]:
+    """The dash of a method, and then the others."""
+    own = method_look(method).dash
+    return [own, *(dash for dash in STEP_DASHES[::-1] if dash != own)]
+
+
 def step_dash(step: float | str, steps: Sequence[float | str]) -> str:
     return STEP_DASHES[steps.index(step) % len(STEP_DASHES)]
 

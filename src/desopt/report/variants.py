@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -39,7 +40,17 @@ class Variants:
         return names.label([compared[i] for i in told], [key[i] for i in told])
 
     def look(self, key: Key) -> Look:
-        return style.setting_look(self._compared, key, self.keys.index(key))
+        """The method's colour and marker, its variants told apart by their dashes.
+
+        Looks by place where no methods are compared, or one is not known or has more variants.
+        """
+        place = self.keys.index(key)
+        if self._compared[:1] == ["method"]:
+            counts = Counter(method for method, *_ in self.keys)
+            if counts.keys() <= METHODS.keys() and max(counts.values()) <= len(style.STEP_DASHES):
+                before = sum(other[0] == key[0] for other in self.keys[:place])
+                return style.method_look(key[0])._replace(dash=style.dashes(key[0])[before])
+        return style.setting_look(self._compared, key, place)
 
 
 def with_step(label: str, series: Iterable[Series]) -> str:
