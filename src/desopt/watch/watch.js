@@ -155,7 +155,8 @@ function drawPoint(found) {
   const every = Math.ceil(found.coordinates.length / Math.max(1, Math.floor(width / 60)));
   const picture = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "Coordinates of x" },
     svg("line", { class: "zero", x1: 50, x2: width - 8, y1: y(0), y2: y(0) }),
-    ...[low, high].filter((v) => v !== 0).map((v) => svg("text", { x: 46, y: y(v) + 4, "text-anchor": "end" }, short(v))));
+    ...[low, high].filter((v) => Math.abs(v) > 0.1 * (high - low)) // a small one would lie on the zero line
+      .map((v) => svg("text", { x: 46, y: y(v) + 4, "text-anchor": "end" }, short(Number(v.toPrecision(3))))));
   found.coordinates.forEach(([i, start, value], place) => {
     const left = 52 + place * each, name = run?.names?.[i] ?? `x${i}`;
     picture.append(
@@ -180,9 +181,10 @@ function facts(run, curve) {
       rows(["worker", "answers", "last round"], curve.workers.map(([worker, site, answers, last]) =>
         [site ? `${worker}, ${site}` : String(worker), `${answers} of ${curve.rounds}`, String(last)])), more);
   }
-  if (curve.open) {
+  if (curve.open && !run.ended) {
     const named = curve.open.slice(0, 12).join(", ") + (curve.open.length > 12 ? ", \u2026" : "");
-    block(`Open trials: ${curve.open.length}`, html("p", {}, named || "none"));
+    block(`Open trials: ${curve.open.length}`, html("p", {}, named || "none"),
+      html("p", { class: "note" }, "Values without which the next round cannot end."));
   }
   if (run.failed) {
     block(`Failures: ${run.failed}`, curve.failures.length
@@ -206,7 +208,7 @@ async function studies() {
   if (found.same || study.value !== id) return;
   [stamp, shownStudy] = [found.stamp, id];
   table(byId("progress"), ["item", "cases", "done", "failed"], found.progress.map((p) => [p.item, String(p.cases), String(p.done), String(p.failed)]));
-  byId("study-note").textContent = found.problem || `${count(found.running, "case")} running.` +
+  byId("study-note").textContent = found.problem || (found.running ? `${count(found.running, "case")} running.` : "") +
     (found.failures?.length ? ` Failed: ${found.failures.map(([error, n]) => `${error} (${n})`).join("; ")}` : "");
   byId("study-card").hidden = !found.report?.items.length;
   if (byId("study-card").hidden) return;
