@@ -10,8 +10,7 @@ import pytest
 
 import desopt
 from desopt import testing
-from desopt.methods import last_step
-from desopt.methods.des_c import DESC
+from desopt.methods.des_c import DESC, last_step
 
 RANDOM = np.random.default_rng(4)
 X = 1.0 + RANDOM.standard_normal((600, 12))

@@ -33,12 +33,21 @@ Only signs and ratios of differences of f count: f times any number leads to the
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from desopt.contract.types import BoolArray, FloatArray
+from desopt.contract.types import Answer, Batches, BoolArray, FloatArray, Task
 from desopt.kernels.portable import exp_of, log
+from desopt.kernels.steps import inner_product, sum_of_squares
+from desopt.methods.base import directions
+from desopt.methods.des_c.states import AdaptedDESCState, DESCState, estimates
+from desopt.methods.searches import Probe, TwoPoint, affordable
+
+if TYPE_CHECKING:
+    from desopt.methods.des_c.method import DESC
 
 #: The size of the steps that only measure slopes, in octaves; and of the shortest line.
 TINY = -20.0
@@ -97,3 +106,78 @@ def next_level(level: float, back: float, forth: float, rate: float, gain: float
         step = _GAIN * (log(longer) / _LN2 - _GOAL)
     step = min(step, _PER_RATE * (2.0 * rate - 0.3 - 0.65 * gain * gain))
     return min(max(level + min(max(step, -_MOST), _MOST), -_LIMIT), _LIMIT)
+
+
+def along_slope(method: DESC, task: Task, worker: int) -> TwoPoint:
+    """Stage 1 of a worker: the secants along -g."""
+    assert task.memory is not None
+    g = task.memory[: task.x.size]
+    length = math.sqrt(sum_of_squares(g))
+    u = g * (-1.0 / length if length > 0.0 else 0.0)
+    ends = distances(method.secants, method.iterations)
+    return _along(method, [(u, end, 0.0) for end in ends.tolist()], task, worker)
+
+
+def along_step(method: DESC, task: Task, worker: int) -> TwoPoint:
+    """Stage 2 of a worker, before its search: the changes of f_i from x - m to x, and to x + m."""
+    assert task.memory is not None
+    m = task.memory[-task.x.size :]
+    return _along(method, [(m, 0.0, 1.0), (m, 1.0, 0.0)], task, worker)
+
+
+def _along(
+    method: DESC, lines: list[tuple[FloatArray, float, float]], task: Task, worker: int
+) -> TwoPoint:
+    """Slopes of f_i between two points on each of the lines, in the round's minibatch."""
+    count = affordable(len(lines), task.limit, each=2)
+    return TwoPoint(
+        task, worker, directions(method.seed, task.round, worker), np.zeros(count), radius=1.0,
+        layout=method.layout, batches=Batches.ROUND, moving=False,
+        probes=[Probe(*line, 0) for line in lines[:count]], box=method.box,
+        encode=lambda slopes: method.layout.encode(to_bits(slopes)),
+    )  # fmt: skip
+
+
+def found(method: DESC, n: int, answers: Iterable[Answer]) -> float | None:
+    """The level after the round along -g; None without answers."""
+    total, rows = np.zeros(method.secants), 0
+    for answer in answers:
+        share = method.shares[method.checked(answer.worker)]
+        bits = method.layout.decode(answer).bits[: method.secants * BITS]
+        total, rows = total + share * from_bits(bits), rows + share
+    return first_level(total / rows, method.iterations, method.gain(n)) if rows else None
+
+
+class Following:
+    """What the answers of a round say of the last step, where the step size is "auto"."""
+
+    def __init__(self, method: DESC, state: DESCState) -> None:
+        self._method, self._state = method, state
+        self._back = self._forth = 0.0
+        self._rows = self._accepted = self._steps = 0
+
+    def of(self, answers: Iterable[Answer]) -> Iterator[Answer]:
+        """The same answers, counted as they pass."""
+        if not isinstance(self._state, AdaptedDESCState):
+            yield from answers
+            return
+        method, state, K = self._method, self._state, self._method.iterations
+        for answer in answers:
+            content = method.layout.decode(answer)
+            _, _, delta = estimates(state.memory, state.x.size, answer.worker)
+            # what the worker's slope has more than that of f says nothing of f
+            more, share = inner_product(delta, state.m), method.shares[answer.worker]
+            self._back += share * (float(content.float32[1]) - more)
+            self._forth += share * (float(content.float32[2]) - more)
+            self._rows += share
+            self._accepted += int(np.count_nonzero(content.bits[:K]))
+            self._steps += K
+            yield answer
+
+    def outcome(self) -> dict[str, float]:
+        """The fields of the next state."""
+        if not isinstance(self._state, AdaptedDESCState):
+            return {}
+        back, forth = self._back / self._rows, self._forth / self._rows
+        rate, gain = self._accepted / self._steps, self._method.gain(self._state.x.size)
+        return {"level": next_level(self._state.level, back, forth, rate, gain)}

@@ -1,0 +1,96 @@
+"""The estimates of ``des-c`` on the server's side, and on that of everybody who follows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from desopt.contract.types import Answer, FloatArray
+from desopt.kernels import correction as kernels
+from desopt.methods.des_c.states import DESCState
+from desopt.methods.proposals import MixtureProposals
+from desopt.methods.samplers import Key
+from desopt.methods.step_size import AUTO
+
+if TYPE_CHECKING:
+    from desopt.methods.des_c.method import DESC
+
+_LEAST_WEIGHT = 0.1  # of a coordinate in the filter, in units of the mean estimate
+_RATE = 0.5  # of the filter, for n >= K
+_AT_ONCE = 64  # answers to learn from in one call
+
+
+class Learning:
+    """The estimates while they learn from the answers of a round."""
+
+    def __init__(self, method: DESC, state: DESCState) -> None:
+        self._method, self._round, self._n = method, state.round, state.x.size
+        self._old = state.memory.reshape(-1, self._n)
+        self._new = np.empty_like(self._old)
+        self._spread = state.spread
+        self.answered = state.answered.copy()
+        self.alpha = method.sizes(state.round, method.plan(state).scalars)
+        self._rate = _RATE * min(1.0, self._n / method.iterations)
+        # the weights of a coordinate are fixed for the round: what was large moves more
+        of_delta = np.empty(self._n)
+        kernels.mean_size_of_rows(self._old, of_delta)
+        self._table = kernels.side_by_side(
+            self._old[0], self._old[1], of_delta, _LEAST_WEIGHT, self.alpha[0],
+            method.step_size == AUTO,  # then h is 0 after the first round
+        )  # fmt: skip
+
+    def of(self, answers: Iterable[Answer]) -> Iterator[Answer]:
+        """The same answers, each learnt from as it passes."""
+        left = iter(answers)
+        while chunk := list(islice(left, _AT_ONCE)):
+            self._learn(chunk)
+            yield from chunk
+
+    def outcome(self) -> tuple[FloatArray, FloatArray]:
+        """The new estimates, centred, and the lengths of delta_i; the old ones if not finite."""
+        # an estimate counts by its worker's rows, the less the longer ago it was made
+        learnt = self.answered == self._round + 1.0
+        age = 1.0 + (self._round + 1.0) - self.answered
+        share = np.where(self.answered > 0.0, np.array(self._method.shares) / age, 0.0)
+        share, length = share / kernels.total(share), np.empty(2 + share.size)
+        kernels.centre(self._old, self._new, self._table, learnt, share, length)
+        if not np.isfinite(length).all():
+            return self._old.ravel(), self._spread
+        new = self.answered == 0.0  # the best guess of a worker that never answered is the mean
+        self._new[2:][new], length[2:][new] = 0.0, 0.0
+        return self._new.ravel(), length[2:]
+
+    def _learn(self, answers: list[Answer]) -> None:
+        method, n, alpha = self._method, self._n, self.alpha
+        workers = np.array([method.checked(answer.worker) for answer in answers], np.int64)
+        content, nibbles = method.layout.packed(answers), method.correction == "full"
+        scales, expected = content.float32[:, 0].astype(np.float64), method.expected_parts(n)
+        steps = method.sampler.proposals(alpha, Key(method.seed, self._round, 0), n)
+        if isinstance(steps, MixtureProposals):  # all in one call
+            c1, _, c3, k0, k1 = steps.stream.key()
+            kernels.learn_mixtures(
+                self._table, self._old, self._new, *expected, steps.scale, steps.l,
+                steps.gaussian or None, alpha, content.bits, nibbles, scales, workers, self._rate,
+                c1, c3, k0, k1,
+            )  # fmt: skip
+        else:
+            for worker, mask, scale in zip(workers.tolist(), content.bits, scales, strict=True):
+                slopes = np.empty_like(alpha)
+                kernels.from_bits(mask, nibbles, scale, slopes)
+                self._learn_one(worker, slopes)
+        self.answered[workers] = self._round + 1.0
+
+    def _learn_one(self, worker: int, slopes: FloatArray) -> None:
+        method, n, alpha = self._method, self._n, self.alpha
+        old, delta = self._old[2 + worker], self._new[2 + worker]
+        delta[:] = old
+        key = Key(method.seed, self._round, worker)
+        for first, index, step in method.sampler.proposals(alpha, key, n).blocks():
+            part = slice(first, first + len(step))
+            kernels.learn(
+                self._table, old, delta, *method.expected_parts(n), index, step, alpha[part],
+                slopes[part], self._rate,
+            )  # fmt: skip
