@@ -1,14 +1,17 @@
 """des-c: what is learnt, what is sent, and what it is for. The oracle has its rule."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import desopt
+from desopt.contract.codec import pack_state
 from desopt.contract.types import Answer
 from desopt.kernels import correction as kernels
 from desopt.methods.des_c import DESC
+from desopt.methods.des_c.learning import table_of
 
 RANDOM = np.random.default_rng(2)
 X = 1.0 + RANDOM.standard_normal((600, 12))
@@ -62,6 +65,29 @@ def test_estimates_of_absent_workers_stay() -> None:
     state = method.merge(state, [Answer(1, payload)])
     assert state.answered.tolist() == [3.0, 4.0]
     assert state.memory.reshape(4, 4)[2:].any(axis=1).all()
+
+
+@pytest.mark.parametrize("correction", ["full", "bits"])
+def test_the_table_that_a_merge_leaves_is_one_that_the_next_could_make(correction: str) -> None:
+    """Two workers of three answer in the first rounds, all in the last one."""
+    method = DESC(iterations=60, shares=(3, 1, 2), seed=1, correction=correction, step_size=0.3)
+    random, state = np.random.default_rng(5), method.init(np.zeros(1500))  # more than a block
+    for workers in (2, 2, 3):
+        answers = [
+            Answer(i, method.layout.encode(random.random(method.layout.bits) < 0.3, [1.0 + i]))
+            for i in range(workers)
+        ]
+        merged = method.merge(state, answers)
+        again = method.merge(state, answers)  # the first one has taken the table
+        without = method.merge(replace(state), answers)
+        for other in (again, without):
+            assert pack_state(other) == pack_state(merged)
+        (left,) = merged.table
+        made = table_of(replace(merged))
+        assert left.lines.ctypes.data % 64 == made.lines.ctypes.data % 64 == 0
+        assert left.lines[:, :5].tobytes() == made.lines[:, :5].tobytes()
+        assert left.means.tobytes() == made.means.tobytes()
+        state = merged
 
 
 def test_residuals_are_the_nearest_powers_of_two_of_the_scale() -> None:

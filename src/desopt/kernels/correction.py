@@ -14,7 +14,7 @@ from numba import types
 from numba.extending import overload
 
 from desopt.kernels.jit import EXACT, exact
-from desopt.kernels.lanes import WIDTH, dot, load_some, zeros
+from desopt.kernels.lanes import WIDTH, dot, load_some, magnitude, store_some, zeros
 from desopt.kernels.lanes import total as lane_total
 from desopt.kernels.lowlevel import prefetch
 from desopt.kernels.philox import draw_mixture
@@ -22,7 +22,7 @@ from desopt.kernels.philox import draw_mixture
 _U = np.uint64
 
 _BLOCK = 1024  # columns
-_AHEAD = 2  # steps whose numbers are asked for before they are needed
+_AHEAD = 6  # steps whose numbers are asked for before they are needed
 
 
 def at_one(index, j):
@@ -82,14 +82,14 @@ def predict(g, h, delta, of_g, of_h, index, step, alpha, out):
 
 
 @exact
-def learn(table, old, delta, of_g, of_h, index, step, alpha, slopes, eta):
+def learn(table, weights, old, delta, of_g, of_h, index, step, alpha, slopes, eta):
     """Bring the estimates a share ``eta`` of the way to each of the changes, one after the other.
 
-    The least change of the estimates, in the norm of their weights, that does so (Kaczmarz). The
-    rows of ``table`` are the old g and h, g, h, and the weights of g, h and delta of a coordinate,
-    side by side in the cache; ``old`` and ``delta`` are the worker's. ``slopes`` are the changes
-    beyond those that ``predict`` expects of the old estimates, per alpha.
+    The least change of the estimates, in the norm of their weights, that does so (Kaczmarz).
+    ``table`` is that of ``side_by_side``; ``old`` and ``delta`` are the worker's. ``slopes`` are
+    the changes beyond those that ``predict`` expects of the old estimates, per alpha.
     """
+    by_g, least_g, by_h, least_h, by_delta, least_delta = weights
     for k in range(step.shape[0]):
         if index is not None and k + _AHEAD < step.shape[0]:
             for j in range(step.shape[1]):
@@ -106,22 +106,24 @@ def learn(table, old, delta, of_g, of_h, index, step, alpha, slopes, eta):
             expected_even += of_h * table[r, 1] * abs(s)
             slope += (table[r, 2] + delta[r]) * s
             even += table[r, 3] * abs(s)
-            size += s * s * (table[r, 4] + table[r, 6] + alpha[k] * table[r, 5])
+            of_slopes = (by_g * abs(table[r, 0]) + least_g) + (by_delta * table[r, 4] + least_delta)
+            size += s * s * (of_slopes + alpha[k] * (by_h * abs(table[r, 1]) + least_h))
         change = expected + root * expected_even + alpha[k] * slopes[k]
         share = eta * (change - slope - root * even) / size
         if not math.isfinite(share):  # no step, or numbers beyond the largest
             continue
         for j in range(step.shape[1]):
             r, s = _U(at(index, k, j)), step[k, j]
-            table[r, 2] += share * table[r, 4] * s
-            delta[r] += share * table[r, 6] * s
-            table[r, 3] = max(0.0, table[r, 3] + share * table[r, 5] * abs(s) * root)
+            more = share * (by_h * abs(table[r, 1]) + least_h) * abs(s) * root
+            table[r, 2] += share * (by_g * abs(table[r, 0]) + least_g) * s
+            table[r, 3] = max(0.0, table[r, 3] + more)
+            delta[r] += share * (by_delta * table[r, 4] + least_delta) * s
 
 
 @exact
 def learn_mixtures(
-    table, old, new, of_g, of_h, scale, l, gaussian, alpha, masks, nibbles, scales, workers,
-    eta, c1, c3, k0, k1,
+    table, weights, old, new, of_g, of_h, scale, l, gaussian, alpha, masks, nibbles, scales,
+    workers, eta, c1, c3, k0, k1,
 ):  # fmt: skip
     """``learn`` from the answers of several workers with mixture steps, which are drawn here.
 
@@ -139,69 +141,83 @@ def learn_mixtures(
         from_bits(masks[i], nibbles, scales[i], slopes)
         before, delta = old[row], new[row]
         delta[:] = before
-        learn(table, before, delta, of_g, of_h, index, step, alpha, slopes, eta)
+        learn(table, weights, before, delta, of_g, of_h, index, step, alpha, slopes, eta)
 
 
 @exact
-def side_by_side(g, h, of_delta, least, alpha, in_units_of_g):
-    """The table of ``learn``; its rows are as long as a line of the cache.
+def side_by_side(rows, table, means):
+    """What ``learn`` needs of a coordinate, in one line of the cache.
 
-    A weight is |estimate| + least mean |estimate|, ``of_delta`` the mean of |delta_i|. Where an
-    estimate is all 0 the weight is 1, that of h 1/alpha, or the mean weight of g/alpha.
+    A row of the table is g, h, g and h again, which will change, and the mean of |delta_i|; the
+    rest of it is not used. ``means`` are those of |g|, |h| and |delta_i| over all coordinates.
     """
-    mean_g, mean_h, mean_delta = 0.0, 0.0, 0.0
-    for j in range(g.size):  # side by side, since each sum has to wait for its last addition
-        mean_g += abs(g[j])
-        mean_h += abs(h[j])
-        mean_delta += of_delta[j]
-    mean_g, mean_h, mean_delta = mean_g / g.size, mean_h / g.size, mean_delta / g.size
-    table, total_g = np.empty((g.size, 8)), 0.0
-    for j in range(g.size):
-        table[j, 0], table[j, 1], table[j, 2], table[j, 3] = g[j], h[j], g[j], h[j]
-        table[j, 4] = abs(g[j]) + least * mean_g if mean_g > 0.0 else 1.0
-        table[j, 5] = abs(h[j]) + least * mean_h
-        table[j, 6] = of_delta[j] + least * mean_delta if mean_delta > 0.0 else 1.0
-        table[j, 7] = 0.0
-    if not mean_h > 0.0:
-        unknown = 1.0
-        if in_units_of_g:
-            for j in range(g.size):
-                total_g += table[j, 4]
-            unknown = total_g / g.size
-        for j in range(g.size):
-            table[j, 5] = unknown / alpha
-    return table
-
-
-@exact
-def mean_size_of_rows(rows, out):
-    """out = the mean of |row| over all but the first two, g and h."""
-    for first in range(0, out.size, _BLOCK):
-        mean = out[first : first + _BLOCK]
-        mean[:] = 0.0
+    sizes = np.empty(_BLOCK)
+    means[:] = 0.0
+    for first in range(0, rows.shape[1], _BLOCK):
+        size = sizes[: min(_BLOCK, rows.shape[1] - first)]
+        size[:] = 0.0
         for i in range(2, rows.shape[0]):
-            row = rows[i, first : first + _BLOCK]
-            for j in range(mean.size):
-                mean[j] += abs(row[j])
-        for j in range(mean.size):
-            mean[j] /= rows.shape[0] - 2
+            delta = rows[i, first : first + _BLOCK]
+            for j in range(size.size):
+                size[j] += abs(delta[j])
+        _lay(rows, first, size, table, means)
+    for i in range(means.size):
+        means[i] /= rows.shape[1]
 
 
 @exact
-def centre(old, new, table, learnt, share, length):
+def _lay(rows, first, size, table, means):
+    """The lines of some columns; ``size`` are the sums of their |delta_i|, ``means`` as yet sums.
+
+    The sums are taken together, since each has to wait for its last addition.
+    """
+    g, h = rows[0, first : first + size.size], rows[1, first : first + size.size]
+    for j in range(size.size):
+        size[j] /= rows.shape[0] - 2
+    sum_g, sum_h, sum_delta = means[0], means[1], means[2]
+    for j in range(size.size):
+        line = table[first + j]
+        line[0], line[1], line[2], line[3], line[4] = g[j], h[j], g[j], h[j], size[j]
+        sum_g += abs(g[j])
+        sum_h += abs(h[j])
+        sum_delta += size[j]
+    means[0], means[1], means[2] = sum_g, sum_h, sum_delta
+
+
+@exact
+def weights_of(table, means, least, alpha, in_units_of_g):
+    """The weights of g, h and delta in ``learn``: a share of an estimate's size, and a least one.
+
+    A weight is |estimate| + least mean |estimate|. Where an estimate is all 0 the weight is 1,
+    that of h 1/alpha, or the mean weight of g/alpha.
+    """
+    by_g, least_g = (1.0, least * means[0]) if means[0] > 0.0 else (0.0, 1.0)
+    by_delta, least_delta = (1.0, least * means[2]) if means[2] > 0.0 else (0.0, 1.0)
+    if means[1] > 0.0:
+        return by_g, least_g, 1.0, least * means[1], by_delta, least_delta
+    unknown = 1.0
+    if in_units_of_g:
+        of_g = 0.0
+        for j in range(table.shape[0]):
+            of_g += by_g * abs(table[j, 0]) + least_g
+        unknown = of_g / table.shape[0]
+    return by_g, least_g, 0.0, unknown / alpha, by_delta, least_delta
+
+
+@exact
+def centre(old, new, table, learnt, known, share, length, means):
     """Move the mean of delta_i, with these shares, to g; length[i] = ||new[i]|| afterwards.
 
     The rows are g, h, delta_0, ...: g and h as they are in the table, delta_i as it was where
-    nothing was learnt of it. A block of columns at a time, which stays in the cache.
+    nothing was learnt of it. A delta_i that is not known is then 0. Table and means become those
+    of the new rows. A block of columns at a time, which stays in the cache.
     """
-    n, means = new.shape[1], np.empty(_BLOCK)
-    length[:] = 0.0
+    n, means_of, sizes = new.shape[1], np.empty(_BLOCK), np.empty(_BLOCK)
+    length[:], means[:] = 0.0, 0.0
     for first in range(0, n, _BLOCK):
         g, h = new[0, first : first + _BLOCK], new[1, first : first + _BLOCK]
-        for j in range(g.size):
-            g[j], h[j] = table[first + j, 2], table[first + j, 3]
-        mean = means[: g.size]
-        mean[:] = 0.0
+        mean, size = means_of[: g.size], sizes[: g.size]
+        mean[:], size[:] = 0.0, 0.0
         for i in range(share.size):
             delta = new[2 + i, first : first + _BLOCK]
             if not learnt[i]:
@@ -209,17 +225,31 @@ def centre(old, new, table, learnt, share, length):
             for j in range(mean.size):
                 mean[j] += share[i] * delta[j]
         for j in range(mean.size):
-            g[j] += mean[j]
-        for i in range(share.size):
-            delta = new[2 + i, first : first + _BLOCK]
-            for j in range(mean.size):
-                delta[j] -= mean[j]
-        for i in range(new.shape[0]):
+            g[j], h[j] = table[first + j, 2] + mean[j], table[first + j, 3]
+        for i in range(2):
             squares = zeros()
             for j in range(0, mean.size, WIDTH):
                 some = load_some(new, i * n + first + j, mean.size - j, 0.0)
                 squares = squares + some * some
             length[i] += lane_total(squares)
+        for i in range(2, new.shape[0]):
+            row, squares = new[i, first : first + _BLOCK], zeros()
+            for j in range(0, mean.size, WIDTH):
+                left = mean.size - j
+                some = load_some(row, j, left, 0.0) - load_some(mean, j, left, 0.0)
+                store_some(row, j, left, some)
+                squares = squares + some * some
+                if known[i - 2]:
+                    store_some(size, j, left, load_some(size, j, left, 0.0) + magnitude(some))
+                if j + _BLOCK + WIDTH <= n - first:  # the row's next block
+                    prefetch(new, i * n + first + j + _BLOCK)
+                    prefetch(new, i * n + first + j + _BLOCK + WIDTH // 2)
+            length[i] += lane_total(squares)
+            if not known[i - 2]:
+                row[:] = 0.0
+        _lay(new, first, size, table, means)
+    for i in range(means.size):
+        means[i] /= n
     for i in range(length.size):
         length[i] = math.sqrt(length[i])
 
@@ -290,11 +320,11 @@ def from_bits(mask, nibbles, scale, out):
         return
     codes = np.empty(K, np.uint8)
     for k in range(K):
-        code = 0
-        for i in range(4):
-            bit = K + 4 * k + i
-            code |= ((mask[bit >> 3] >> (bit & 7)) & 1) << i
-        codes[k] = code
+        at_bit = K + 4 * k
+        code = mask[at_bit >> 3] >> (at_bit & 7)
+        if at_bit & 7 > 4:  # the rest is in the next byte
+            code |= mask[(at_bit >> 3) + 1] << (8 - (at_bit & 7))
+        codes[k] = code & 15
     from_nibbles(codes, scale, out)
 
 
@@ -313,10 +343,9 @@ def to_nibbles(slopes, scale, out):
 @exact
 def from_nibbles(codes, scale, out):
     """The other side of ``to_nibbles``; 15 is not a code, and counts as 0."""
+    values = np.zeros(16)
+    for j in range(7):
+        values[1 + j] = math.ldexp(scale, -j)
+        values[8 + j] = -values[1 + j]
     for k in range(codes.size):
-        code = codes[k]
-        out[k] = 0.0
-        if 1 <= code <= 7:
-            out[k] = math.ldexp(scale, -(int(code) - 1))
-        elif 8 <= code <= 14:
-            out[k] = -math.ldexp(scale, -(int(code) - 8))
+        out[k] = values[codes[k] & 15]

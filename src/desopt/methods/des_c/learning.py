@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from desopt.contract.types import Answer, FloatArray
 from desopt.kernels import correction as kernels
-from desopt.methods.des_c.states import DESCState
+from desopt.methods.des_c.states import DESCState, Table
 from desopt.methods.proposals import MixtureProposals
 from desopt.methods.samplers import Key
 from desopt.methods.step_size import AUTO
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 _LEAST_WEIGHT = 0.1  # of a coordinate in the filter, in units of the mean estimate
 _RATE = 0.5  # of the filter, for n >= K
 _AT_ONCE = 64  # answers to learn from in one call
+_LINE = 8  # numbers in a line of the cache, where each line of a table begins
 
 
 class Learning:
@@ -32,13 +34,12 @@ class Learning:
         self._new = np.empty_like(self._old)
         self._spread = state.spread
         self.answered = state.answered.copy()
-        self.alpha = method.sizes(state.round, method.plan(state).scalars)
+        self.alpha = method.sizes(state.round, method.scalars(state))
         self._rate = _RATE * min(1.0, self._n / method.iterations)
+        self._table, self._left = table_of(state), False
         # the weights of a coordinate are fixed for the round: what was large moves more
-        of_delta = np.empty(self._n)
-        kernels.mean_size_of_rows(self._old, of_delta)
-        self._table = kernels.side_by_side(
-            self._old[0], self._old[1], of_delta, _LEAST_WEIGHT, self.alpha[0],
+        self._weights = kernels.weights_of(
+            *self._table, _LEAST_WEIGHT, self.alpha[0],
             method.step_size == AUTO,  # then h is 0 after the first round
         )  # fmt: skip
 
@@ -56,12 +57,19 @@ class Learning:
         age = 1.0 + (self._round + 1.0) - self.answered
         share = np.where(self.answered > 0.0, np.array(self._method.shares) / age, 0.0)
         share, length = share / kernels.total(share), np.empty(2 + share.size)
-        kernels.centre(self._old, self._new, self._table, learnt, share, length)
+        lines, means = self._table
+        known = self.answered > 0.0  # the best guess of a worker that never answered is the mean
+        kernels.centre(self._old, self._new, lines, learnt, known, share, length, means)
         if not np.isfinite(length).all():
             return self._old.ravel(), self._spread
-        new = self.answered == 0.0  # the best guess of a worker that never answered is the mean
-        self._new[2:][new], length[2:][new] = 0.0, 0.0
-        return self._new.ravel(), length[2:]
+        self._left = True
+        return self._new.ravel(), np.where(known, length[2:], 0.0)
+
+    def leave(self, state: DESCState) -> DESCState:
+        """The state after the round, with the table of its estimates for the next merge."""
+        if self._left:
+            state.table.append(self._table)
+        return state
 
     def _learn(self, answers: list[Answer]) -> None:
         method, n, alpha = self._method, self._n, self.alpha
@@ -72,9 +80,9 @@ class Learning:
         if isinstance(steps, MixtureProposals):  # all in one call
             c1, _, c3, k0, k1 = steps.stream.key()
             kernels.learn_mixtures(
-                self._table, self._old, self._new, *expected, steps.scale, steps.l,
-                steps.gaussian or None, alpha, content.bits, nibbles, scales, workers, self._rate,
-                c1, c3, k0, k1,
+                self._table.lines, self._weights, self._old, self._new, *expected, steps.scale,
+                steps.l, steps.gaussian or None, alpha, content.bits, nibbles, scales, workers,
+                self._rate, c1, c3, k0, k1,
             )  # fmt: skip
         else:
             for worker, mask, scale in zip(workers.tolist(), content.bits, scales, strict=True):
@@ -91,6 +99,18 @@ class Learning:
         for first, index, step in method.sampler.proposals(alpha, key, n).blocks():
             part = slice(first, first + len(step))
             kernels.learn(
-                self._table, old, delta, *method.expected_parts(n), index, step, alpha[part],
-                slopes[part], self._rate,
+                self._table.lines, self._weights, old, delta, *method.expected_parts(n), index,
+                step, alpha[part], slopes[part], self._rate,
             )  # fmt: skip
+
+
+def table_of(state: DESCState) -> Table:
+    """What another merge has left, and from now on the caller's; else made of the estimates."""
+    with suppress(IndexError):
+        return state.table.pop()
+    n = state.x.size
+    room = np.empty((n + 1) * _LINE)
+    first = -(room.ctypes.data // room.itemsize) % _LINE
+    table = Table(room[first : first + n * _LINE].reshape(n, _LINE), np.empty(3))
+    kernels.side_by_side(state.memory.reshape(-1, n), *table)
+    return table

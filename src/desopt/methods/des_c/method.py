@@ -106,10 +106,15 @@ class DESC(DES):
         )
 
     def plan(self, state: DESCState) -> Task:  # type: ignore[override]
-        scalars, memory = (*state.spread.tolist(), state.stage), state.memory
+        memory = state.memory
         if isinstance(state, AdaptedDESCState):  # workers measure along the last step as well
-            scalars, memory = (*scalars, state.level), np.concatenate([memory, state.m])
-        return Task(state.round, state.x, scalars, memory=memory)
+            memory = np.concatenate([memory, state.m])
+        return Task(state.round, state.x, self.scalars(state), memory=memory)
+
+    def scalars(self, state: DESCState) -> tuple[float, ...]:
+        """Those of a task: ||delta_i||, the stage and, if it is followed, the level."""
+        level = (state.level,) if isinstance(state, AdaptedDESCState) else ()
+        return (*state.spread.tolist(), state.stage, *level)
 
     # --- a worker's side -------------------------------------------------------------------------
 
@@ -184,7 +189,7 @@ class DESC(DES):
         memory, spread = learning.outcome()
         # the mean step; the more of it that descends along g again, the less a round can see of f
         with np.errstate(over="ignore", invalid="ignore"):
-            d = total / count
+            d = np.divide(total, count, out=total)
             kernels.stretch(d, memory[:n], self.gain(n) * self.gain(n))
         new_x = momentum_step(x, state.m, d, 1, self.momentum)
         finite = np.isfinite(new_x)
@@ -192,10 +197,11 @@ class DESC(DES):
             new_x, d = np.where(finite, new_x, x), np.where(finite, d, 0.0)
         if self.box is not None:
             self.box.project(new_x)
-        return replace(
+        new: DESCState = replace(
             state, round=t + 1, x=new_x, m=d, memory=memory, spread=spread,
             answered=learning.answered, **followed.outcome(),
         )  # fmt: skip
+        return learning.leave(new)
 
     def _measured(
         self, state: DESCState, learning: Learning, answers: Iterable[Answer]
@@ -204,11 +210,13 @@ class DESC(DES):
         if not sum(1 for _ in learning.of(answers)):
             return unmoved(state)
         memory, spread = learning.outcome()
-        if self.step_size == AUTO:  # so short steps have no even part
-            memory[state.x.size : 2 * state.x.size] = 0.0
-        return replace(
+        new = replace(
             state, round=state.round + 1, memory=memory, spread=spread, answered=learning.answered
         )
+        if self.step_size != AUTO:
+            return learning.leave(new)
+        memory[state.x.size : 2 * state.x.size] = 0.0  # so short steps have no even part
+        return new
 
     def _found(self, state: AdaptedDESCState, answers: Iterable[Answer]) -> DESCState:
         """After the round along -g: the first step size, and x stays."""

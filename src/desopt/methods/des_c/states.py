@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
 from desopt.contract.types import FloatArray
 from desopt.methods.des import DESState
+
+
+class Table(NamedTuple):
+    """The estimates as ``kernels.correction.side_by_side`` lays them out."""
+
+    lines: FloatArray
+    means: FloatArray
 
 
 @dataclass(frozen=True)
@@ -25,6 +34,15 @@ class DESCState(DESState):
     def stage(self) -> float:
         """0: nothing is known; 1: slopes are."""
         return float(self.answered.any())
+
+    @cached_property
+    def table(self) -> list[Table]:
+        """The table of ``memory`` that a merge has left, or nothing; no part of the state.
+
+        A merge takes it out, since it writes in it. Where there is none it makes one, with the
+        same bits.
+        """
+        return []
 
 
 @dataclass(frozen=True)
