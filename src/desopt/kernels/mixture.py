@@ -34,7 +34,7 @@ UNSEARCHED = -1
 
 _UNTOUCHED = _U(0xFFFFFFFFFFFFFFFF)
 _LOW, _32 = _U(0xFFFFFFFF), _U(32)
-_AHEAD = 16  # columns whose estimates are asked for before they are needed
+_AHEAD = 2  # steps whose estimates are asked for before they are needed
 
 
 @exact
@@ -87,7 +87,7 @@ def search_touched(
         total_change = loss_change / b + 0.5 * penalty * penalty_change
         decisive, stays = total_change, False
         if tilt is not None:
-            decisive, stays = tilted(tilt, slot, step, k, old, total_change)
+            decisive, stays = tilted(tilt, slot, k, old, total_change)
         if decisive <= 0.0:
             accepted[k] = True
         if decisive <= 0.0 and not stays:
@@ -101,23 +101,19 @@ def search_touched(
 
 
 @exact_inline
-def tilted(tilt, slot, step, k, old, change):
+def tilted(tilt, slot, k, old, change):
     """The change of f_i + c^T v + mu/2 ||v - x||^2 by step k, and whether v stays in any case.
 
     ``old`` are the values that the step replaced, in the order of its coordinates. Leaves the
-    change of f_i, and the one expected as ``kernels.correction`` has it.
+    change of f_i.
     """
-    table, mu, stays, alpha, differences, expected = tilt
+    linear, x, step, mu, stays, differences = tilt
     differences[k] = change
-    linear, away, slope, even = 0.0, 0.0, 0.0, 0.0
+    away = 0.0
     for j in range(slot.shape[1]):
         s, u = _U(slot[k, j]), step[k, j]
-        linear += table[s, 0] * u
-        away += u * ((old[j] - table[s, 1]) + (old[j] + u - table[s, 1]))
-        slope += table[s, 2] * u
-        even += table[s, 3] * abs(u)
-    expected[k] = slope + math.sqrt(alpha[k]) * even
-    return change + (linear + 0.5 * mu * away), stays
+        away += u * ((old[j] - x[s]) + (old[j] + u - x[s]))
+    return change + (linear[k] + 0.5 * mu * away), stays
 
 
 @exact
@@ -152,7 +148,7 @@ def search_all_rows(
         total_change = (new_total - total) / b + 0.5 * penalty * penalty_change
         decisive, stays = total_change, False
         if tilt is not None:
-            decisive, stays = tilted(tilt, slot, step, k, old, total_change)
+            decisive, stays = tilted(tilt, slot, k, old, total_change)
         if decisive <= 0.0:
             accepted[k] = True
         if decisive <= 0.0 and not stays:
@@ -210,29 +206,38 @@ def _box_at(box, columns):
     return gather
 
 
-def tilt_at(tilt, columns, values):
-    """The tilt at the columns that have slots, where v starts at these values."""
+def tilt_at(tilt, index, step, values):
+    """The tilt of every step, where v starts at these values; and the changes of f_i expected."""
 
 
 @overload(tilt_at, jit_options=EXACT, inline="always")
-def _tilt_at(tilt, columns, values):
+def _tilt_at(tilt, index, step, values):
     if not isinstance(tilt, BaseTuple):
-        return lambda tilt, columns, values: None
+        return lambda tilt, index, step, values: None
 
-    def gather(tilt, columns, values):
+    def of_steps(tilt, index, step, values):
         g, delta, h, gain, of_g, of_h, mu, stays, alpha, differences, expected = tilt
-        table = np.empty((columns.size, 4))  # c, x, and the slope and even part expected
-        for s in range(columns.size):
-            ahead = columns[min(s + _AHEAD, columns.size - 1)]
-            prefetch(g, ahead)
-            prefetch(delta, ahead)
-            prefetch(h, ahead)
-            r = columns[s]
-            table[s, 0], table[s, 1] = gain * g[r] - delta[r], values[s]
-            table[s, 2], table[s, 3] = of_g * g[r] + delta[r], of_h * h[r]
-        return table, mu, stays, alpha, differences, expected
+        linear = np.empty(step.shape[0])
+        for k in range(step.shape[0]):
+            if k + _AHEAD < step.shape[0]:
+                for j in range(step.shape[1]):
+                    ahead = index[k + _AHEAD, j]
+                    prefetch(g, ahead)
+                    prefetch(delta, ahead)
+                    if of_h != 0.0:
+                        prefetch(h, ahead)
+            of_c, slope, even = 0.0, 0.0, 0.0
+            for j in range(step.shape[1]):
+                r, u = _U(index[k, j]), step[k, j]
+                of_c += (gain * g[r] - delta[r]) * u
+                slope += (of_g * g[r] + delta[r]) * u
+                if of_h != 0.0:
+                    even += of_h * h[r] * abs(u)
+            linear[k] = of_c
+            expected[k] = slope + math.sqrt(alpha[k]) * even
+        return linear, values.copy(), step, mu, stays, differences
 
-    return gather
+    return of_steps
 
 
 @exact
@@ -267,7 +272,7 @@ def search_mixture(
         of_slots = box_at(box, columns)
         found = run_search(
             collected, margin, values, slot, step, kind, penalty, accepted, of_slots,
-            tilt_at(tilt, columns, values), scored,
+            tilt_at(tilt, index, step, values), scored,
         )  # fmt: skip
         nans = np.int64(found)
     change = np.empty(columns.size)
