@@ -10,8 +10,8 @@ import desopt
 from desopt.contract.codec import pack_state
 from desopt.contract.types import Answer
 from desopt.kernels import correction as kernels
+from desopt.methods.correction.learning import table_of
 from desopt.methods.des_c import DESC
-from desopt.methods.des_c.learning import table_of
 
 RANDOM = np.random.default_rng(2)
 X = 1.0 + RANDOM.standard_normal((600, 12))

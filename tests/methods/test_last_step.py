@@ -10,7 +10,8 @@ import pytest
 
 import desopt
 from desopt import testing
-from desopt.methods.des_c import DESC, last_step
+from desopt.methods.correction import last_step
+from desopt.methods.des_c import DESC
 
 RANDOM = np.random.default_rng(4)
 X = 1.0 + RANDOM.standard_normal((600, 12))

@@ -43,11 +43,11 @@ from desopt.contract.types import Answer, Batches, BoolArray, FloatArray, Task
 from desopt.kernels.portable import exp_of, log
 from desopt.kernels.steps import inner_product, sum_of_squares
 from desopt.methods.base import directions
-from desopt.methods.des_c.states import AdaptedDESCState, DESCState, estimates
+from desopt.methods.correction.states import AdaptedDESCState, DESCState, estimates
 from desopt.methods.searches import Probe, TwoPoint, affordable
 
 if TYPE_CHECKING:
-    from desopt.methods.des_c.method import DESC
+    from desopt.methods.des_c import DESC
 
 #: The size of the steps that only measure slopes, in octaves; and of the shortest line.
 TINY = -20.0

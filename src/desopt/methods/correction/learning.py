@@ -11,13 +11,13 @@ import numpy as np
 
 from desopt.contract.types import Answer, FloatArray
 from desopt.kernels import correction as kernels
-from desopt.methods.des_c.states import DESCState, Table
+from desopt.methods.correction.states import DESCState, Table
 from desopt.methods.proposals import MixtureProposals
 from desopt.methods.samplers import Key
 from desopt.methods.step_size import AUTO
 
 if TYPE_CHECKING:
-    from desopt.methods.des_c.method import DESC
+    from desopt.methods.des_c import DESC
 
 _LEAST_WEIGHT = 0.1  # of a coordinate in the filter, in units of the mean estimate
 _RATE = 0.5  # of the filter, for n >= K
@@ -36,7 +36,7 @@ class Learning:
         self.answered = state.answered.copy()
         self.alpha = method.sizes(state.round, method.scalars(state))
         self._rate = _RATE * min(1.0, self._n / method.iterations)
-        self._table, self._left = table_of(state), False
+        self._table, self._finite = table_of(state), False
         # the weights of a coordinate are fixed for the round: what was large moves more
         self._weights = kernels.weights_of(
             *self._table, _LEAST_WEIGHT, self.alpha[0],
@@ -62,12 +62,12 @@ class Learning:
         kernels.centre(self._old, self._new, lines, learnt, known, share, length, means)
         if not np.isfinite(length).all():
             return self._old.ravel(), self._spread
-        self._left = True
+        self._finite = True
         return self._new.ravel(), np.where(known, length[2:], 0.0)
 
     def leave(self, state: DESCState) -> DESCState:
         """The state after the round, with the table of its estimates for the next merge."""
-        if self._left:
+        if self._finite:
             state.table.append(self._table)
         return state
 

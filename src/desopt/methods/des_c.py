@@ -23,8 +23,8 @@ mu_i                     0.15 ||delta_i|| / (alpha_0^t sqrt K) (K / (n + K))^2
 ========  =============  ==========================================================
 
 All other symbols are those of ``des``. In the first round nothing is known: the workers only
-measure. ``step_size="auto"`` has a rule of its own (``last_step``), which takes four values
-and two float32 per worker and round more.
+measure. ``step_size="auto"`` has a rule of its own (``correction.last_step``), which takes four
+values and two float32 per worker and round more.
 
 A worker's answer with ``correction="full"`` is K accept bits, K residuals of 4 bits (0, or
 +-scale 2^-j, j <= 6) and the float32 scale: e_k = change_k / alpha_k - what the estimates predict.
@@ -49,11 +49,15 @@ from desopt.kernels import correction as kernels
 from desopt.kernels.steps import momentum_step
 from desopt.methods.aggregation import combine
 from desopt.methods.base import ProblemSize, unmoved
+from desopt.methods.correction import (
+    AdaptedDESCState,
+    DESCState,
+    Following,
+    Learning,
+    estimates,
+    last_step,
+)
 from desopt.methods.des import DES
-from desopt.methods.des_c import last_step
-from desopt.methods.des_c.last_step import Following
-from desopt.methods.des_c.learning import Learning
-from desopt.methods.des_c.states import AdaptedDESCState, DESCState, estimates
 from desopt.methods.samplers import Key
 from desopt.methods.searches import Probed, Tilt, Tilted, affordable
 from desopt.methods.step_size import AUTO, decreasing
