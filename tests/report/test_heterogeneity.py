@@ -76,6 +76,16 @@ def test_findings() -> None:
     assert [figure.make() for figure in found.figures]
 
 
+def test_an_instance_without_a_gap_is_named_and_does_not_count() -> None:
+    level = ENDS | {("des-mr", "full", "sorted"): ENDS["des-mr", "full", "iid"]}
+    ends = {"a9a": ENDS, "mushrooms": level, "news20": ENDS}
+    outcomes = [each for data, end in ends.items() for each in made_up(data, "nsvm", end)]
+    claims = report.findings(one_item("sorted", outcomes)).claims
+    nonconvex = next(each for each in claims if "a9a, mushrooms, news20" in each.text)
+    assert nonconvex.numbers == "2 of 2 instances; no gap: NSVM on mushrooms"
+    assert nonconvex.verdict == "holds"
+
+
 def test_cases() -> None:
     """DES on iid data is there for every skew, with the same rows, K, T and runs."""
     items = heterogeneity.items("short", None)

@@ -60,13 +60,25 @@ class Losses:
 
     def gap(self, instance: Instance, partition: str, method: str) -> float | None:
         """The gap closed; None without the results, or without a gap."""
-        keys = (("iid", "des-mr"), (partition, "des-mr"), (partition, method))
-        if not all((instance, *key) in self.least for key in keys):
+        keys = self._of_gap(instance, partition, method)
+        if not all(key in self.least for key in keys):
             return None
-        iid, skewed, found = (self.least[instance, how, name] for how, name in keys)
+        iid, skewed, found = (self.least[key] for key in keys)
         if skewed < (1 + LEAST_GAP) * iid:
             return None
         return (skewed - found) / (skewed - iid)
+
+    def no_gap(self, instance: Instance, partition: str, method: str) -> bool:
+        """Whether the results are there, and DES loses next to nothing."""
+        keys = self._of_gap(instance, partition, method)
+        complete = all(key in self.least for key in keys)
+        return complete and self.gap(instance, partition, method) is None
+
+    def _of_gap(
+        self, instance: Instance, partition: str, method: str
+    ) -> list[tuple[Instance, str, str]]:
+        iid, skewed = ((instance, how, "des-mr") for how in ("iid", partition))
+        return [iid, skewed, (instance, partition, method)]
 
     def regret(self, instance: Instance, partition: str) -> float | None:
         """Of DES-C with "auto", in units of what its best step size wins."""
@@ -161,17 +173,20 @@ def _closes(
     where: str, found: Losses, instances: Iterable[Instance], partition: str, method: str,
     least: float, most: float = 1.0,
 ) -> Claim:  # fmt: skip
-    gaps = {i: found.gap(i, partition, method) for i in instances}
+    chosen = list(instances)
+    gaps = {i: found.gap(i, partition, method) for i in chosen}
     known = {i: gap for i, gap in gaps.items() if gap is not None}
+    level = [_text(i) for i in chosen if found.no_gap(i, partition, method)]
     good = sum(gap >= least for gap in known.values())
     part = "every instance" if most == 1.0 else f"{most:.0%} of the instances"
     return conclude(
         f"{where}: {TITLES[method]} closes at least {least:.0%} of the gap.",
         "docs/heterogeneity.md",
         f"Gap closed at least {least:.0%} in {part} where DES loses {LEAST_GAP:.0%} or more.",
-        len(known),
+        len(known) + len(level),
         good >= most * len(known),
-        f"{good} of {count(len(known))}{_exceptions(known, least)}",
+        f"{good} of {count(len(known))}{_exceptions(known, least)}"
+        + (f"; no gap: {', '.join(level)}" if level else ""),
     )
 
 
