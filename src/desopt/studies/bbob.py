@@ -16,6 +16,7 @@ import re
 import shutil
 import subprocess
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
@@ -264,6 +265,8 @@ def main(text: str) -> None:
     import cocoex
 
     cocoex.log_level("warning")  # stdout is for the problems
+    # the ramp of "auto" reaches points where values are infinite, which is no news here
+    warnings.filterwarnings("ignore", "fun returned NaN or infinity", RuntimeWarning)
     part = Part(**json.loads(text))
     options = f"dimensions: {part.dimension}"
     suite = cocoex.Suite(part.suite, f"instances: {part.instances}", options)

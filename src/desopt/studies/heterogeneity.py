@@ -26,8 +26,8 @@ from desopt.studies.paper import PROBLEMS
 #: "short" has a part of the grid for sparse sets, and the bits-only form for iid and sorted rows.
 SCALES = ("full", "short", "smoke")
 STEP_SIZES = (0.1, 0.3, 1.0, 3.0, 10.0)
-SHORT_STEPS: dict[str, tuple[float, ...]] = {"des-mr": STEP_SIZES[:4], "des-c": STEP_SIZES[:3]}
-SHORT_BITS: dict[str, tuple[float, ...]] = {"des-c bits": STEP_SIZES[:3]}
+SHORT_STEPS = {"des-mr": STEP_SIZES[:4], "des-c": STEP_SIZES[:3]}
+SHORT_BITS = {"des-c bits": STEP_SIZES[:3]}
 #: No run of these numbers was used to choose anything in the methods.
 FIRST_RUN = 200
 
@@ -82,10 +82,9 @@ def _cases(
 ) -> Iterable[Case]:  # fmt: skip
     for (name, data), problem, partition in product(sets.items(), PROBLEMS, partitions):
         dense = name not in SPARSE
-        if dense or scale == "full":
-            grids = dict.fromkeys(METHODS, step_sizes)
-        else:
-            grids = SHORT_STEPS | (SHORT_BITS if partition in ("iid", "sorted") else {})
+        grids: dict[str, Sequence[float]] = dict.fromkeys(METHODS, step_sizes)
+        if not dense and scale == "short":
+            grids = {**SHORT_STEPS, **(SHORT_BITS if partition in ("iid", "sorted") else {})}
         for run in range(FIRST_RUN, FIRST_RUN + runs):
             base = make_case(
                 data=name, problem=problem, partition=partition, method="des-mr", step_size=1.0,
