@@ -1,5 +1,6 @@
 """A real browser for tests of pages. A module that imports this skips without one."""
 
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,10 +44,11 @@ def complaints(browser: Any) -> list[str]:
 
 
 def addresses(browser: Any) -> set[str]:
-    """The addresses that were asked since the last call."""
-    import json
+    """The addresses that pages have asked for since the last call.
 
-    sent = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
-    return {
-        m["params"]["request"]["url"] for m in sent if m["method"] == "Network.requestWillBeSent"
-    }
+    Chromium begins with a page of its own, chrome://newtab, which may still be loading: what that
+    one asks for does not count.
+    """
+    logged = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
+    asked = [m["params"] for m in logged if m["method"] == "Network.requestWillBeSent"]
+    return {a["request"]["url"] for a in asked if not a["documentURL"].startswith("chrome")}

@@ -1,6 +1,5 @@
 """The documentation site as built by ``make docs``: links, widths, search, no network."""
 
-import json
 import time
 from collections.abc import Iterator
 from html.parser import HTMLParser
@@ -9,7 +8,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pytest
-from helpers.browser import needed, started
+from helpers.browser import addresses, needed, started
 
 pytestmark = pytest.mark.docs
 SITE = Path(__file__).parents[2] / "build" / "site"
@@ -101,7 +100,7 @@ def test_no_page_complains_or_scrolls_sideways(browser: Any, width: int) -> None
 @pytest.mark.parametrize("word", ["replay", "participation", "momentum"])
 def test_search_finds_a_word_from_disk(browser: Any, word: str) -> None:
     set_width(browser, 390)
-    browser.get_log("performance")
+    addresses(browser)  # of earlier tests
     browser.get(f"{(SITE / 'search.html').as_uri()}?q={word}")
     found: list[str] = []
     while not found:  # the script reads its index; pytest's time limit ends a search without result
@@ -116,8 +115,4 @@ def test_search_finds_a_word_from_disk(browser: Any, word: str) -> None:
         time.sleep(0.05)
     assert any(word in text.lower() for text in excerpts)
     assert browser.get_log("browser") == []
-    sent = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
-    urls = {
-        m["params"]["request"]["url"] for m in sent if m["method"] == "Network.requestWillBeSent"
-    }
-    assert {urlsplit(url).scheme for url in urls} <= {"file", "data"}
+    assert {urlsplit(url).scheme for url in addresses(browser)} <= {"file", "data"}
