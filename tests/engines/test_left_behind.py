@@ -63,7 +63,7 @@ class Graveyard:
     def add(self, process: psutil.Process) -> None:
         """Everybody below this process, its watchers too."""
         self.look()
-        for child in process.children(recursive=True):
+        for child in filter(is_alive, process.children(recursive=True)):
             self.known.setdefault(child.pid, ("watcher", child))
 
     def wait_for_family(self, families: int = 1) -> None:

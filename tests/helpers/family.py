@@ -17,8 +17,11 @@ import os, signal, sys, time
 if os.fork():
     os._exit(0)
 os.setsid()
+leader = os.getpid()
 if os.fork():
     os._exit(0)
+while os.getppid() == leader:  # it is noted when the one between is gone
+    time.sleep(0.01)
 for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
     signal.signal(number, signal.SIG_IGN)
 with open(sys.argv[1], "a") as file:
