@@ -144,7 +144,7 @@ def test_everything_by_name(plugin: Path) -> None:
     method = module.BestWorker(
         iterations=6, step_size=0.4, seed=7, sampler=CustomSampler(module.signs)
     )
-    direct = run(module.squared_hinge, method=method, iterations=100, step_size=1.0)
+    direct = run(module.squared_hinge, method=method, iterations=100, step_size=None)
     assert result.x.tobytes() == direct.x.tobytes()
     assert result.x.any()
     assert METHODS["first-worker"].title == "First worker"

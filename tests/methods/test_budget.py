@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from desopt.contract.payload import Layout
 from desopt.contract.types import Answer, Task
 from desopt.methods import make
 from desopt.methods.base import BaseAlgorithm
-from desopt.methods.des import DESState
+from desopt.methods.des import DES, DESState
 from desopt.run import journal as journals
 from desopt.run.history import Status
 
@@ -239,3 +239,28 @@ def test_any_limit_is_safe(method: str, limit: int) -> None:
     assert len(answer.payload) == algorithm.layout.size
     bare: Callable[[Answer], Any] = lambda a: algorithm.merge(state, [a]).x.tobytes()  # noqa: E731
     assert bare(answer) == bare(answer.bare())
+
+
+def test_a_worker_finds_its_share_without_looking_at_all_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from desopt.data import as_shards
+    from desopt.engines import Job
+    from desopt.objectives import PythonObjective
+
+    looks = 0
+
+    class Asked(Sequence[int]):
+        def __len__(self) -> int:
+            return 10_000
+
+        def __getitem__(self, place: Any) -> Any:
+            nonlocal looks
+            looks += 1
+            return range(0, 20_000, 2)[place]
+
+    job = Job(DES(), PythonObjective(squares), as_shards((X, Y), 1, 4), 5, 4, 5)
+    monkeypatch.setattr(Job, "asked", lambda *_: Asked())
+    task = Task(0, np.zeros(5), limit=70_123)
+    assert [job.share(task, worker).limit for worker in (0, 244, 246, 19_998)] == [8, 8, 7, 7]
+    assert looks < 100

@@ -2,6 +2,7 @@
 
 import ast
 import re
+from dataclasses import make_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -104,10 +105,28 @@ def test_defaults_from_the_size_of_the_problem() -> None:
         assert METHODS["cma-es"].derived(size) == {"population": least}
     assert METHODS["des-c"].derived(problem) == {"shares": (1,) * 10}
     assert METHODS["fedavg-es"].derived(problem) == {"population": 17}
-    of_size = (*populations, "fedavg-es", "des-c")
+    of_size = (*populations, "fedavg-es", "des-c", "zo-nsgd")
     assert all(
         not method.derived(problem) for name, method in METHODS.items() if name not in of_size
     )
+
+
+def test_step_sizes_by_default() -> None:
+    """zo-nsgd has its rule where an answer has room for what it measures."""
+
+    def chosen(method: str, iterations: int, step_size: float | None = None) -> Any:
+        problem = ProblemSize(n=9, rows=600, workers=4, iterations=iterations, batch_size=50)
+        settings = {"iterations": iterations, "step_size": step_size}
+        return make(method, settings, problem).settings()["step_size"]
+
+    usual = dict.fromkeys(METHODS, 1.0) | {"des-c": 0.3, "zo-nsgd": "auto"}
+    assert {name: chosen(name, 6) for name in METHODS} == usual
+    assert chosen("zo-nsgd", 4) == 1.0
+    assert chosen("zo-nsgd", 6, 0.5) == chosen("des-c", 6, 0.5) == 0.5
+
+    own: Any = make_dataclass("Own", [("name", str), ("step_size", float)])
+    made_of_own: Any = replace(METHODS["des"], algorithm=own, sampler=None).make("own", {})
+    assert made_of_own.step_size == 1.0, "a class of the user's without a default"
 
 
 def test_unknown_names_are_refused() -> None:

@@ -206,7 +206,7 @@ def test_nothing_is_allowed(tmp_path: Path) -> None:
 
 
 def test_errors_in_constraints_are_reported() -> None:
-    for bad in (lambda x: x[7], lambda x: "much"):
+    for bad in (lambda x: x[7], lambda x: "much", lambda x: None):
         with pytest.raises(ObjectiveError, match="constraints failed"):
             run("des-mr", constraints=bad)
 

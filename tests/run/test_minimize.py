@@ -87,8 +87,8 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     *(({name: math.inf, "method": "fed-zo-gd"}, ValueError, rf"{name} must be .*finite.*got inf")
       for name in ("step_size", "radius")),
     *(({name: None}, TypeError, rf"{name} must be a .*number, got None")
-      for name in ("iterations", "batch_size", "seed", "step_size", "momentum", "mixture",
-                   "radius", "attempts", "snapshot_every")),
+      for name in ("iterations", "batch_size", "seed", "momentum", "mixture", "radius", "attempts",
+                   "snapshot_every")),
     *(({name: -1}, ValueError, rf"{name} must be .*0.*got -1")
       for name in ("seed", "eval_every", "snapshot_every")),
     ({"seed": 2**64}, ValueError, r"seed must be 0 to .*, got 18446744073709551616"),

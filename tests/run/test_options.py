@@ -98,8 +98,10 @@ def test_a_federation_has_the_declared_settings_and_defaults() -> None:
 @pytest.mark.parametrize("method", METHODS)
 def test_an_algorithm_object_has_the_declared_defaults(method: str) -> None:
     declared = {name: option.default for name, option in options_of("minimize").items()}
+    chosen = {"sampler", "population", "step_size"}  # None: by the method and the problem
+    assert {name for name in chosen if declared[name] is None} == chosen
     for field in fields(METHODS[method].algorithm):
-        if field.name in declared and field.name != "sampler" and field.default is not MISSING:
+        if field.name in declared.keys() - chosen and field.default is not MISSING:
             assert field.default == declared[field.name], field.name
 
 

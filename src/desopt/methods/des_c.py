@@ -38,7 +38,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -77,6 +77,8 @@ class DESC(DES):
     observes: ClassVar[tuple[str, ...]] = ("bounds",)
 
     name: str = "des-c"
+    #: 1 is too long on many data sets of a scale of 1; "auto" needs values without noise.
+    step_size: float | Literal["auto"] = 0.3
     correction: str = "full"
     #: The rows of each worker, from which p_i; there are as many workers.
     shares: tuple[int, ...] = (1,) * 10

@@ -10,14 +10,14 @@ are the algorithm's own.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from inspect import signature
 from typing import Any, NamedTuple
 
 from desopt.contract.errors import check_name
 from desopt.contract.space import Box
 from desopt.contract.types import Algorithm
-from desopt.methods import cma_es, des_c, es_csa, fedavg_es
+from desopt.methods import cma_es, des_c, es_csa, fedavg_es, zo_nsgd
 from desopt.methods.base import PopulationAlgorithm, ProblemSize, TwoPointAlgorithm
 from desopt.methods.cma_es import CMAES
 from desopt.methods.decomfl import DeComFL
@@ -101,6 +101,11 @@ class Method:
         """The names of its hyper-parameters."""
         return frozenset(field.name for field in fields(self.algorithm))
 
+    @property
+    def _required(self) -> frozenset[str]:
+        """The hyper-parameters for which the class, perhaps a user's own, has no default."""
+        return frozenset(field.name for field in fields(self.algorithm) if field.default is MISSING)
+
     def derived(self, problem: ProblemSize) -> Mapping[str, Any]:
         """Defaults that depend on the size of the problem, such as a population."""
         return self.defaults(problem) if self.defaults else {}
@@ -112,6 +117,8 @@ class Method:
         given = {key: value for key, value in settings.items() if value is not None}
         chosen = {**self.derived(problem)} if problem else {}
         chosen |= {key: value for key, value in given.items() if key in self.settings}
+        if "step_size" in self._required:
+            chosen.setdefault("step_size", 1.0)
         if self.sampler is not None:
             chosen.setdefault("sampler", self._sampler(given))
         algorithm: Algorithm = self.algorithm(**chosen | {"name": name})
@@ -219,6 +226,7 @@ METHODS: dict[str, Method] = {
         look=Look("#332288", "-", "D"),
         answer="K/2 float32",
         values="K",
+        defaults=zo_nsgd.defaults,
     ),
     "decomfl": Method(
         algorithm=DeComFL,

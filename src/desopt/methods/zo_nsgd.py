@@ -58,7 +58,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -69,10 +69,11 @@ from desopt.contract.streams import SERVER
 from desopt.contract.types import Answer, Batches, FloatArray, Task
 from desopt.kernels.steps import inner_product, replay_gaussian, sum_of_squares
 from desopt.methods.aggregation import AGGREGATES, combine
-from desopt.methods.base import TwoPointAlgorithm, directions, unmoved
+from desopt.methods.base import ProblemSize, TwoPointAlgorithm, directions, unmoved
 from desopt.methods.searches import Probe, TwoPoint, affordable
 
-#: Limits of the rule's alpha.
+#: Of the rule: K for a slope, two secants and their ends; limits of alpha.
+_LEAST_ITERATIONS = 6
 _LEAST, _MOST = 2.0**-300, 2.0**300
 
 
@@ -105,9 +106,10 @@ class ZONSGD(TwoPointAlgorithm):
         if not 0.0 <= self.momentum < 1.0:
             raise ValueError(f"momentum must be in [0, 1), got {self.momentum!r}")
         check_name("aggregate", self.aggregate, AGGREGATES)
-        if self.step_size == "auto" and self.iterations < 6:
+        if self.step_size == "auto" and self.iterations < _LEAST_ITERATIONS:
             raise ValueError(
-                f"iterations must be at least 6 for step_size='auto', got {self.iterations}"
+                f"iterations must be at least {_LEAST_ITERATIONS} for step_size='auto', got "
+                f"{self.iterations}"
             )
 
     def init(self, x0: FloatArray) -> NSGDState:
@@ -192,3 +194,8 @@ class ZONSGD(TwoPointAlgorithm):
     @property
     def layout(self) -> Layout:
         return Layout(float32=self.estimates)
+
+
+def defaults(problem: ProblemSize) -> dict[str, Any]:
+    """The best length of a step is 1 on some problems and 100 on others."""
+    return {"step_size": "auto"} if problem.iterations >= _LEAST_ITERATIONS else {}

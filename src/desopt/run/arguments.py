@@ -55,7 +55,7 @@ def fits_aggregate(algorithm: Algorithm, aggregate: str, n: int) -> None:
     if getattr(algorithm, "aggregate", None) != aggregate:
         names = [name for name, method in METHODS.items() if method.aggregates]
         raise ValueError(
-            f"aggregate={aggregate!r} is for the methods that average points "
+            f"aggregate={aggregate!r} is for the methods that average over workers "
             f"({', '.join(names)}), got {algorithm.name}; leave it out, or set it in the "
             "algorithm object"
         )

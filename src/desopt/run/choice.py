@@ -12,7 +12,6 @@ from typing import Any
 
 import cloudpickle
 
-from desopt.contract.errors import check_name
 from desopt.data import distinct
 from desopt.engines import ENGINES, Engine, Job
 from desopt.engines.by_value import SLOW, ByValue
@@ -52,7 +51,6 @@ def choose(
             raise TypeError(f"engine must be one of {names} or an engine object, got {engine!r}")
         refuse_settings_beside("engine", engine, settings)
         return _by_value(engine, job, log, settings), f"engine {engine.name}"
-    check_name("engine", engine, ["auto", *ENGINES])
     if getattr(job.objective, "vectorized", False):
         _check_matrix(engine, settings)
         why = "engine matrix: a function of the points of all workers"

@@ -35,7 +35,7 @@ def minimize(
     rounds: int | None = None,
     iterations: int = 100,
     batch_size: int = 1000,
-    step_size: float | Literal["auto"] = 1.0,
+    step_size: float | Literal["auto"] | None = None,
     momentum: float = 0.5,
     seed: int = 0,
     engine: str | Engine = "auto",
@@ -74,59 +74,111 @@ def minimize(
 ) -> Result:
     """Minimise f(x) = E[F(x; xi)] with M workers that only compute values of F.
 
+    The problem:
+
     fun
         ``fun(x, batch) -> float``, the mean of F over the batch (``fun(x)`` without data); the name
-        of a loss (``desopt.LOSSES``); or an objective object. x is read-only and reused: copy it
-        to keep it.
-    x0, data
-        The starting point; None means zeros for linear models. The data: an array, a sparse matrix
-        or a tuple of them, split over the workers; a list of such or of loaders ``load()``, one per
-        worker; ``load(worker)``; a sampler ``draw(rng, b)``; or None.
-    method, step_size, iterations, momentum, sampler, mixture, radius, population
-        A name in ``desopt.METHODS`` or an algorithm object, which has settings of its own;
-        ``"auto"``: es-csa for a function without data, else des-mr. alpha, K, beta, mutation
-        sampler, l, mu and lambda of the paper, for the methods that have them.
-        ``step_size="auto"``: found and followed by the answers (es, des*, zo-nsgd).
-    correlations, perturbations, candidates
-        Of ``cma-es``: the most variables for which it learns them; above, scales only. P of
-        ``decomfl``, the directions of a local step. C of ``fedkseed``, those of a run.
+        of a loss (``desopt.LOSSES``); or an objective object. x is read-only and its memory is
+        reused: copy it to keep it.
+    x0
+        The starting point. None means zeros, for linear models only.
+    data
+        An array, a sparse matrix or a tuple of them, split over the workers; a list with one of
+        these, or one loader ``load()``, per worker; a function ``load(worker)``; a sampler
+        ``draw(rng, b)``; or None.
+    regularization
+        The weight of a loss's penalty.
+    bounds
+        As SciPy takes them: ``Bounds``, a pair for each variable, or one for all. A side that is
+        None is open.
+    scale
+        ``"linear"`` (a step of 1 is a quarter of the range between two bounds), ``"log"`` or
+        ``"own"`` (the variable's own units), one name for all variables or a list. Default: linear;
+        own for linear models.
+    constraints
+        A function of x that returns one or several violations. Where one is positive, ``fun`` is
+        not called.
+    setup
+        A function called once per process before ``fun``, which receives its return value as the
+        last argument.
+    vectorized
+        True for a function of a matrix, which returns a value per row of X (``fun(X)``, or
+        ``fun(X, batch)`` with the batches stacked); or the conversion of X and the batches to your
+        arrays, such as ``torch.from_numpy``.
+
+    The method, with the symbols of the paper; a method ignores settings that it does not have:
+
+    method
+        A name in ``desopt.METHODS`` or an algorithm object, which has settings of its own.
+        ``"auto"``: es-csa for a function without data, else des-mr.
+    workers, iterations, batch_size
+        M (None: 10, or one for a population without data), K and b.
+    step_size
+        alpha. ``"auto"``: found and adapted by the answers (es, des*, zo-nsgd). None: 1, for des-c
+        0.3, for zo-nsgd ``"auto"``.
+    momentum, mixture, sampler
+        beta; l, the coordinates of a mixture step; the distribution of the mutations.
+    radius, population
+        mu of two-point estimates; lambda.
+    correlations
+        For ``cma-es``: the largest number of variables whose correlations it learns; above it,
+        scales only.
+    perturbations, candidates
+        P of ``decomfl``, the directions of a local step; C of ``fedkseed``, those of a run.
     correction
-        Of ``des-c``: ``"full"`` answers have four more bits per step than ``"bits"``; they are
-        needed where n is larger than K.
-    workers, rounds, batch_size, seed, participation, aggregate, float32
-        M (None: 10, or one for a population without data), T (None: 100, or as many as
-        ``max_evaluations`` allows), b, the seed of everything random, the share of the workers
-        asked in a round, and how their points are combined: ``"mean"``, ``"median"`` or
-        ``"trimmed-mean"``. ``float32``: x and momentum are rounded to float32 after every round,
-        which halves what a late worker of a federation needs (des, des-mg, des-mr).
-    bounds, scale, constraints
-        Lower and upper bounds, as SciPy takes them: ``Bounds``, a pair for each variable, or one
-        for all; None: unbounded. The scale of the variables: ``"linear"`` (steps of a quarter of
-        the range), ``"log"`` or ``"own"`` (their own units), one for all or for each; default:
-        linear, for linear models their own units. A function of x that returns violations, one
-        or several: > 0 is violated, and ``fun`` is not called there.
-    regularization, setup, vectorized
-        The weight of a loss's penalty; a function called once per process before ``fun``, whose
-        return value is the last argument of ``fun``; True for a function of a matrix, which
-        returns a value per row of X (``fun(X)`` or ``fun(X, batch)``, batches stacked), or the
-        conversion of X and batches to your arrays, such as ``torch.from_numpy``.
-    engine, jobs, round_timeout, evaluation_timeout, attempts
-        ``"auto"``, a name in ``desopt.ENGINES`` or an engine object; the number of threads,
-        processes or actors; the seconds for one worker's part of a round, and for a single value,
-        which fails after that; the attempts at either. With ``"threads"``, ``fun`` must be
-        thread-safe.
-    journal, snapshot_every, log_values
-        A file from which the same call resumes; rounds between states in it (0: none); whether
-        single values are kept beside it (None: those of functions that take more than 10 ms).
+        For ``des-c``: ``"full"`` or ``"bits"``. Full answers have four more bits per step, which
+        are needed where n is larger than K.
+    participation
+        The share of the workers asked in a round.
+    aggregate
+        How the workers' points are combined: ``"mean"``, ``"median"`` or ``"trimmed-mean"``.
+    float32
+        Whether x and momentum are rounded to float32 after every round, which halves what a late
+        worker of a federation needs (des, des-mg, des-mr).
+    seed
+        The seed of everything random.
+
+    The engine:
+
+    engine
+        ``"auto"``, a name in ``desopt.ENGINES`` or an engine object. With ``"threads"``, ``fun``
+        must be thread-safe.
+    jobs
+        The number of threads, processes or actors.
+    round_timeout, evaluation_timeout
+        The seconds for one worker's part of a round, and for a single value, which fails after
+        that.
+    attempts
+        The attempts at a worker's part of a round or at a single value.
     ahead
         Whether idle cores compute values that are needed only if earlier steps are rejected.
-    eval_every, callbacks, progress
-        Rounds between evaluations of f over the data of all workers (None: up to 100 evaluations,
-        as long as they take little of the time; 0: never). Functions of a round's row, or of
-        SciPy's ``intermediate_result``; True or StopIteration ends the run. Whether to show a bar
-        (None: on a terminal).
-    max_evaluations, max_seconds, target, patience
-        Budgets, never exceeded in function values; a value of f, or rounds without improvement.
+
+    The end of the run:
+
+    rounds
+        T (None: 100, or as many as ``max_evaluations`` allows).
+    max_evaluations, max_seconds
+        Budgets. That of function values is never exceeded.
+    target, patience
+        A value of f at which to stop; the number of rounds without improvement after which to stop.
+
+    Records:
+
+    journal
+        A file from which the same call resumes.
+    snapshot_every
+        The number of rounds between two states in the journal (0: none).
+    log_values
+        Whether single values are kept beside the journal (None: those of functions that take more
+        than 10 ms).
+    eval_every
+        The number of rounds between evaluations of f over the data of all workers (None: up to 100
+        evaluations, as long as they take little of the time; 0: never).
+    callbacks
+        Functions of a round's row, or of SciPy's ``intermediate_result``. True or StopIteration
+        ends the run.
+    progress
+        Whether to show a progress bar (None: on a terminal).
 
     ``engine``, ``jobs`` and ``journal`` have no influence on the result.
 

@@ -161,6 +161,13 @@ def _auto_and(names: Names) -> Names:
 engine_names = _auto_and(_names("desopt.engines", "ENGINES"))
 
 
+def _engine_or_name(name: str, value: Any) -> Any:
+    """A name that is known; an object is checked where it is used."""
+    if isinstance(value, str):
+        check_name(name, value, engine_names())
+    return value
+
+
 def _elsewhere(default: Any) -> dict[Door, Any]:
     """The default of studies and federations, where nothing is chosen from the problem."""
     return {"study": default, "federation": default}
@@ -247,8 +254,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("bounds", None, str | None, "Bounds of all variables, or a JSON file of pairs.", LOCAL,
            _bounds, "Problem", metavar="LOW,HIGH"),
     Option("scale", None, str | None,
-           "Scale of the variables: linear, log or own, or one for each with commas.", LOCAL,
-           _scale, "Problem", metavar="NAME"),
+           "Scale of the variables: linear, log or own; or one for each, separated by commas.",
+           LOCAL, _scale, "Problem", metavar="NAME"),
     _problem("rows", None, int | None, "Use this many rows of the data.",
              check=_optional(partial(checks.whole, least=2))),
     Option("standardize", False, bool,
@@ -262,7 +269,7 @@ OPTIONS: tuple[Option, ...] = (
            group="Problem", metavar="MODULE", identity=False),
     _problem("data_dir", None, str | None, "Folder of data files.", metavar="DIR", identity=False),
 
-    Option("method", "auto", str, "Method; auto: by the problem.", EVERYWHERE,
+    Option("method", "auto", str, "Method; auto chooses by the problem.", EVERYWHERE,
            group="Method", choices=_auto_and(method_names), defaults=_elsewhere("des-mr")),
     Option("workers", None, int | None,
            "M, the number of workers; default: 10, or one for a population without data.",
@@ -270,32 +277,36 @@ OPTIONS: tuple[Option, ...] = (
     _method("iterations", 100, int, "K, iterations per worker and round.",
             _up_to("MAX_ITERATIONS")),
     Option("batch_size", 1000, int, "b, rows per minibatch.", EVERYWHERE, _FROM_ONE, "Method"),
-    _method("step_size", 1.0, str, "alpha, the step size, or auto: by the accept bits.",
-            _step_size, metavar="NUMBER|auto", parser=_number_or_name),
+    _method("step_size", None, str | None,
+            "alpha, the step size; auto finds and adapts it. Default: 1 (des-c 0.3, zo-nsgd auto).",
+            _optional(_step_size), metavar="NUMBER|auto", parser=_number_or_name,
+            defaults={"study": 1.0}),
     _method("momentum", 0.5, float, "beta, the server's momentum.", checks.real),
     _method("mixture", 8, int, "l, coordinates per mutation.", _FROM_ONE),
     _method("radius", 1e-6, float, "mu of two-point estimates.", checks.positive),
-    _method("population", None, int | None, "lambda, a population; default: from n, M, K and b.",
+    _method("population", None, int | None,
+            "lambda, the size of a population; default: from n, M, K and b.",
             _optional(partial(checks.whole, least=2)), doors=RUNS),
-    _method("correlations", 256, int, "The most variables whose correlations cma-es learns.",
+    _method("correlations", 256, int,
+            "The largest number of variables whose correlations cma-es learns.",
             partial(checks.whole, least=0, most=4096), doors=RUNS),
     _method("perturbations", 10, int, "P, directions per local step of decomfl.", _FROM_ONE),
-    _method("candidates", 4096, int, "C, directions that fedkseed draws from.",
+    _method("candidates", 4096, int, "C, directions from which fedkseed draws.",
             partial(checks.whole, least=1, most=2**16)),
     _method("correction", "full", str, "What des-c sends besides accept bits.",
             _one_of(correction_names), choices=correction_names),
-    _method("aggregate", "mean", str, "How the workers' points become one.",
+    _method("aggregate", "mean", str, "How the workers' points are combined.",
             _one_of(aggregate_names), choices=aggregate_names),
     Option("float32", False, bool, "Round x and momentum to float32 after every round (des*).",
            RUNS, _flag, "Method"),
     Option("sampler", None, str | None, "Distribution of the mutations; default: the method's.",
            EVERYWHERE, group="Method", part="method", choices=sampler_names),
-    Option("participation", 1.0, float, "Share of the workers asked in a round.", EVERYWHERE,
+    Option("participation", 1.0, float, "Share of the workers asked in each round.", EVERYWHERE,
            checks.share, "Method"),
     Option("seed", 0, int, "Seed of everything random, the data split included.", RUNS,
            partial(checks.whole, least=0, most=2**64 - 1), "Method"),
 
-    Option("engine", "auto", str, "Engine.", LOCAL, group="Engine", identity=False,
+    Option("engine", "auto", str, "Engine.", LOCAL, _engine_or_name, "Engine", identity=False,
            choices=engine_names),
     _engine("jobs", None, int | None, "Threads, processes or actors; default: one per core.",
             _optional(_FROM_ONE)),
@@ -308,11 +319,12 @@ OPTIONS: tuple[Option, ...] = (
     _engine("attempts", 3, int,
             "Attempts at one worker's part of a round, or at a single value (processes, ray).",
             _FROM_ONE),
-    _python("constraints", None, "Violations as a function of x; > 0: violated.", identity=True,
-            doors=("minimize",)),
-    _python("setup", None, "Called once per process before the objective.", doors=("minimize",),
+    _python("constraints", None, "Function of x that returns violations; positive: violated.",
+            identity=True, doors=("minimize",)),
+    _python("setup", None, "Called once per process, before the objective.", doors=("minimize",),
             part="fun"),
-    _python("vectorized", False, "Whether fun is a function of a matrix; or a conversion for it.",
+    _python("vectorized", False,
+            "Whether fun is a function of a matrix; or the conversion of this matrix.",
             _vectorized, doors=("minimize",), part="fun"),
 
     Option("rounds", None, int | None,
@@ -342,12 +354,12 @@ OPTIONS: tuple[Option, ...] = (
     _federation("min_answers", None, "Answers with which a round closes; None: all workers asked."),
     _federation("min_nodes", 1, "Connected nodes with which a round begins."),
     _federation("nodes", None, "The worker of each node."),
-    _federation("loss", "mean", "How the nodes' values of the objective become one."),
-    _federation("evaluation", None, "Data of the server, to evaluate the objective on."),
+    _federation("loss", "mean", "How the nodes' values of the objective are combined."),
+    _federation("evaluation", None, "Data of the server, on which the objective is evaluated."),
     _federation("poll", 0.2, "Seconds between two polls for replies."),
-    _federation("snapshot", None, "File in which nodes that are late find the state."),
+    _federation("snapshot", None, "File in which late nodes find the state."),
     _federation("columns", None, "Names of the columns, which every site must have."),
-    _federation("model", None, "File that the final model is written to."),
+    _federation("model", None, "File for the final model."),
 )  # fmt: skip
 
 
