@@ -6,9 +6,11 @@ raise ``streams.STREAM_VERSION``, and say so in the changelog. See ``tests/helpe
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -51,6 +53,42 @@ def _elsewhere(cache: Path, *arguments: str, **env: str) -> dict[str, str]:
     assert done.returncode == 0, done.stderr
     found: dict[str, str] = json.loads(done.stdout)
     return found
+
+
+#: What the C library of a machine computes, each to a last bit of its own.
+LIBM = re.compile(
+    r"(arc|a)?(cos|sin|tan)h?2?|exp(2|m1)?|log(10|1p|2)?|cbrt|erfc?|l?gamma|hypot|pow|(float_)?power"
+)
+
+
+def libm_calls(source: str) -> list[str]:
+    """The places that leave a rounding to the C library: its functions, and powers of floats."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            if node.value.id in ("math", "np") and LIBM.fullmatch(node.attr):
+                found.append(f"line {node.lineno}: {ast.unparse(node)}")
+        elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
+            base = ast.unparse(node.left)
+            if base not in ("2", "2.0") and not base.startswith("Fraction("):  # these are exact
+                found.append(f"line {node.lineno}: {ast.unparse(node)}")
+    return found
+
+
+@pytest.mark.parametrize("folder", ["contract", "kernels", "methods"])
+def test_no_rounding_is_left_to_the_c_library(folder: str) -> None:
+    """log, exp and normals are those of ``kernels.portable``; a square is a product."""
+    sources = sorted((Path(desopt.__file__).parent / folder).rglob("*.py"))
+    assert sources
+    found = {path.name: libm_calls(path.read_text(encoding="utf-8")) for path in sources}
+    assert {name: places for name, places in found.items() if places} == {}
+
+
+def test_the_check_sees_what_it_looks_for() -> None:
+    assert (
+        len(libm_calls("a = math.exp(1) + np.power(2, x)\nb = (n + 1.3) ** 2\nc = x ** -0.5")) == 4
+    )
+    assert libm_calls("a = math.sqrt(2.0) + 2.0**-k + math.ldexp(1.0, 3)") == []
 
 
 def test_every_golden_run_can_be_repeated() -> None:

@@ -139,17 +139,20 @@ class CMAES(PopulationAlgorithm):
 
     def full_rates(self, n: int) -> Rates:
         """Those of the tutorial, or of the 2020 paper for n (n + 1) / 2 degrees of freedom."""
-        one = 2.0 / ((n + 1.3) ** 2 + self.mu_eff)
-        return self._rates(n, one, self._rank_mu(n), (n + 1) / 2)
+        return self._rates(n, self._rank_one(n), self._rank_mu(n), (n + 1) / 2)
 
     def diagonal_rates(self, n: int) -> Rates:
         """Those of the sep-CMA-ES, or of the 2020 paper for n degrees of freedom."""
         faster = (n + 2) / 3
-        one = 2.0 / ((n + 1.3) ** 2 + self.mu_eff)
-        return self._rates(n, one * faster, self._rank_mu(n) * faster, 1.0)
+        return self._rates(n, self._rank_one(n) * faster, self._rank_mu(n) * faster, 1.0)
+
+    def _rank_one(self, n: int) -> float:
+        size = n + 1.3
+        return 2.0 / (size * size + self.mu_eff)
 
     def _rank_mu(self, n: int) -> float:
-        return 2.0 * (self.mu_eff - 2.0 + 1.0 / self.mu_eff) / ((n + 2.0) ** 2 + self.mu_eff)
+        size = n + 2.0
+        return 2.0 * (self.mu_eff - 2.0 + 1.0 / self.mu_eff) / (size * size + self.mu_eff)
 
     def _rates(self, n: int, one: float, mu: float, freedom: float) -> Rates:
         size, mu_eff = self.population, self.mu_eff
