@@ -88,7 +88,7 @@ def test_an_instance_without_a_gap_is_named_and_does_not_count() -> None:
 
 def test_cases() -> None:
     """DES on iid data is there for every skew, with the same rows, K, T and runs."""
-    items = heterogeneity.items("short", None)
+    items = heterogeneity.items("full", None)
     every = {each for cases in items.values() for each in cases}
     skewed = [each for each in every if each.method == "des-mr" and each.partition != "iid"]
     assert {"sorted", "quantity", "sites"} < {each.partition for each in skewed}

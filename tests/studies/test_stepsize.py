@@ -41,3 +41,9 @@ def test_regret_and_verdicts() -> None:
     assert [claim.verdict for claim in report.claims([bad])] == [
         *["does not hold"] * 6, "not enough data",
     ]  # fmt: skip
+
+
+def test_a_gain_too_small_to_show_has_no_sign() -> None:
+    fixed = {0.01: 0.9, 0.1: 0.5, 1.0: 0.2, 10.0: 0.6, 100.0: 1.0}
+    run = report.Run(("lr", "a9a", "des", 10, 100, 50), 1, 1.0, fixed, 0.2 - 1e-6, {})
+    assert report.table([run]).rows[0][-1] == "0.0"

@@ -47,8 +47,7 @@ Scale = Annotated[
     str | None,
     typer.Option(
         help="For paper: smoke (seconds), small (minutes, the default) or full (as in the "
-        "paper). For other built-in studies: smoke or full (the default); "
-        "heterogeneity has short as well, which leaves out parts of the text sets."
+        "paper). For other built-in studies: smoke or full (the default)."
     ),
 ]
 Only = Annotated[

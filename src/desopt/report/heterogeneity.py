@@ -242,7 +242,7 @@ def _text(instance: Instance) -> str:
 
 
 def _percent(value: float | None) -> str:
-    return MISSING if value is None else f"{100 * value:.1f}"
+    return MISSING if value is None else f"{100 * value:z.1f}"
 
 
 def _number(value: float | None, digits: int = 4) -> str:

@@ -267,7 +267,7 @@ def _summary(compared: Mapping[str, Comparison],
                 for progress in here.values()
             )
             values[row, column] = np.median(mine) if mine else -np.inf
-            rows[-1].append(f"{100 * np.median(mine):.1f} ({led})" if mine else MISSING)
+            rows[-1].append(f"{100 * np.median(mine):z.1f} ({led})" if mine else MISSING)
     bold = {(int(values[:, c].argmax()), c + 2) for c in range(len(columns)) if rows}
     return Table(
         "table-rivals",

@@ -263,7 +263,7 @@ def table(runs: Sequence[Run]) -> Table:
             [
                 problem, "" if data == NO_DATA else data, names.method(method), str(workers),
                 str(iterations), str(rounds), ", ".join(f"{step:g}" for step in best),
-                ", ".join(f"{regret:.1f}" for regret in own),
+                ", ".join(f"{regret:z.1f}" for regret in own),
             ]
         )  # fmt: skip
     header = ("problem", "data", "method", "M", "K", "T", "best fixed", "regret of auto in %")
