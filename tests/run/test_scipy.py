@@ -300,6 +300,11 @@ def test_violations_of_every_kind_of_constraint() -> None:
         assert function is not None
         np.testing.assert_array_equal(function(x), expected)
     assert violations(()) is violations([]) is None
+    for forgotten in ({"type": "ineq", "fun": print}, NonlinearConstraint(print, 0, 1)):
+        function = violations(forgotten)
+        assert function is not None
+        with pytest.raises(TypeError, match="must return numbers"):
+            function(x)
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,25 @@ def run(fun: Any = square, **options: Any) -> Any:
     return desopt.minimize(fun, np.ones(N), **settings)
 
 
+@pytest.mark.parametrize("method", ["des", "es", "es-csa", "fedavg-es"])
+def test_points_of_a_constrained_run_need_its_constraints(method: str, tmp_path: Path) -> None:
+    """The log does not have points that violate them; x0 does, and nearer ones are accepted."""
+    path = tmp_path / "j"
+
+    def over(x: Floats) -> Floats:
+        return np.array([x[0] - 0.4, x.sum() - 2.0])
+
+    result = run(method=method, log_values=True, journal=path, constraints=over)
+    inside = [item for item in result.evaluations if item.x is not None]
+    assert inside
+    for item in inside:
+        found = desopt.replay(path, trial=item.id, constraints=over)
+        assert found.tobytes() == item.x.tobytes()
+    if method in ("des", "es"):  # where points depend on those before them
+        with pytest.raises(ValueError, match="give the constraints of the run"):
+            [desopt.replay(path, trial=item.id) for item in inside]
+
+
 @pytest.mark.parametrize("method", desopt.METHODS)
 def test_kept_on_request(method: str, tmp_path: Path) -> None:
     """Every value with its point, also rebuilt from the journal; and none is computed again."""
@@ -81,6 +100,14 @@ def test_kept_on_request(method: str, tmp_path: Path) -> None:
         again = run(never, method=method, journal=path)
     assert again.x.tobytes() == result.x.tobytes()
     assert [item.key for item in again.evaluations] == [item.key for item in values]
+
+
+def test_a_spreadsheet_does_not_evaluate_a_reason(tmp_path: Path) -> None:
+    opt = desopt.Optimizer(np.ones(2), method="es", rounds=2)
+    opt.tell(opt.ask()[0], failed=True, reason="=HYPERLINK(...)")
+    opt.evaluations.to_csv(tmp_path / "v.csv")
+    with open(tmp_path / "v.csv", newline="") as file:
+        assert [row["reason"] for row in csv.DictReader(file)] == ["'=HYPERLINK(...)"]
 
 
 def test_slow_functions_are_kept_and_quick_ones_are_not(tmp_path: Path) -> None:

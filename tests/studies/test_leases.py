@@ -37,6 +37,13 @@ def test_claims_are_exclusive_and_end_with_their_session(tmp_path: Path) -> None
             assert two.claim(CASE) == "mine"
 
 
+def test_a_failure_may_be_told_in_what_no_encoding_has(tmp_path: Path) -> None:
+    with Store.open(tmp_path, create=True) as store:
+        store.add({"curves": [CASE]})
+        assert Session(store).finish(CASE, "", {"error": "OSError: no file a\udcffb"})
+        assert [outcome.message for outcome in store.read()] == ["OSError: no file a?b"]
+
+
 def disguise(store: Store, session: Session, process: Any, beat: Any = 0.0) -> None:
     """Let a session look like that of another process."""
     text = process if isinstance(process, str) else json.dumps(process)

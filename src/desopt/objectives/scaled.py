@@ -18,6 +18,15 @@ from desopt.data import Batch, Shard
 from desopt.objectives.local import drive
 
 
+def violation_at(x: FloatArray, constraints: Callable[..., Any]) -> float:
+    """The sum of the positive violations at x; 0.0 where there are none, inf for NaN."""
+    try:
+        given = as_violations(constraints(x)).tolist()
+    except Exception as error:
+        raise failure("constraints", error) from error
+    return math.inf if any(map(math.isnan, given)) else math.fsum(v for v in given if v > 0.0)
+
+
 class ScaledObjective:
     """f(decode(z)) where ``constraints(x)`` has no positive entry; elsewhere f is never called."""
 
@@ -66,20 +75,22 @@ class ScaledObjective:
         return found
 
     def violation(self, z: FloatArray) -> float:
-        """The sum of the positive violations at z; 0.0 where there are none, inf for NaN."""
-        if self.constraints is None:
-            return 0.0
-        try:
-            given = np.ravel(np.asarray(self.constraints(self.point(z)), np.float64)).tolist()
-        except Exception as error:
-            raise failure("constraints", error) from error
-        return math.inf if any(map(math.isnan, given)) else math.fsum(v for v in given if v > 0.0)
+        """That of the user's x."""
+        return 0.0 if self.constraints is None else violation_at(self.point(z), self.constraints)
 
     def point(self, z: FloatArray) -> FloatArray:
         """The user's x, read-only."""
         x = self.space.decode(z)
         x.flags.writeable = False
         return x
+
+
+def as_violations(given: Any) -> FloatArray:
+    """What a constraint has returned, as a vector; NumPy takes the None of a forgotten return
+    for NaN, by which no point would ever be allowed."""
+    if given is None:
+        raise TypeError("a constraint must return numbers, one or several; it returned None")
+    return np.ravel(np.asarray(given, np.float64))
 
 
 class ScaledFunction:

@@ -12,6 +12,7 @@ from typing import Any, overload
 
 from desopt.contract.types import FloatArray
 from desopt.engines.trials import OBJECTIVE, Key, Outcome
+from desopt.system.files import cell
 
 FIELDS = ("id", "round", "worker", "value", "seconds", "rows", "when", "failed", "reason")
 
@@ -105,14 +106,17 @@ class Evaluations(Sequence[Evaluation]):
             self.best = item
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:
-        """One line per value; x in columns x0, x1, ..., empty where it is not stored."""
+        """One line per value; x in columns x0, x1, ..., empty where it is not stored.
+
+        A reason that a spreadsheet would evaluate gets an apostrophe.
+        """
         n = max((item.x.size for item in self._items if item.x is not None), default=0)
         with open(path, "w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
             writer.writerow([*FIELDS, *(f"x{i}" for i in range(n))])
             for item in self._items:
                 x = [""] * n if item.x is None else item.x.tolist()
-                writer.writerow([*_plain(item, "").values(), *x])
+                writer.writerow([*map(cell, _plain(item, "").values()), *x])
 
     def to_jsonl(self, path: str | os.PathLike[str]) -> None:
         """One JSON object per line; null where there is no value or x is not stored."""

@@ -20,10 +20,12 @@ from desopt.contract.types import Algorithm, FloatArray
 from desopt.engines.trials import OBJECTIVE, Key
 from desopt.methods import METHODS, restore
 from desopt.methods.samplers import Sampler, as_sampler, restore_sampler
+from desopt.objectives.scaled import violation_at
 from desopt.run import header as headers
 from desopt.run import journal as journals
 from desopt.run.arguments import is_algorithm
 from desopt.run.journal_file import refusing
+from desopt.run.restrict import as_function
 from desopt.run.values import SUFFIX, ValueLog
 
 #: The most coordinates that the steps of one worker's round may change, in a replay.
@@ -37,12 +39,14 @@ def replay(
     trial: str | None = None,
     method: Algorithm | Callable[..., Algorithm] | None = None,
     sampler: Sampler | Callable[[np.random.Generator, int], Any] | None = None,
+    constraints: Callable[[FloatArray], Any] | None = None,
 ) -> FloatArray:
     """x after ``round`` rounds (None: all), rebuilt from the journal's answers bit for bit.
 
-    ``trial``: the point of a single value instead, by its id in ``result.evaluations``. A run with
-    a method or a sampler of your own needs it again here. ``method`` is the algorithm object, or
-    its class: that is called with the settings in the journal.
+    With ``trial``, the point of a single value instead, by its id in ``result.evaluations``. A run
+    with a method or a sampler of your own needs ``method`` or ``sampler`` here. ``method`` is the
+    algorithm object, or its class, which is called with the settings in the journal. A trial of a
+    run with ``constraints`` needs these: the log has no values of points that violate them.
 
     >>> fun = lambda x: float(x @ x)
     >>> result = desopt.minimize(fun, np.ones(5), rounds=5, journal="a.journal")
@@ -57,33 +61,50 @@ def replay(
     if round is not None:
         raise ValueError("give round or trial, not both: a trial's id names its round")
     headers.check_versions(path, contents.header)
-    return _point_of(path, contents, trial, algorithm_of(path, contents.header, method, sampler))
+    algorithm = algorithm_of(path, contents.header, method, sampler)
+    return _point_of(path, contents, trial, algorithm, as_function(constraints))
 
 
 def _point_of(
-    path: Path, contents: journals.Contents, trial: str, algorithm: Algorithm
-) -> FloatArray:
+    path: Path, contents: journals.Contents, trial: str, algorithm: Algorithm,
+    constraints: Callable[[FloatArray], Any] | None,
+) -> FloatArray:  # fmt: skip
     """The point of a trial: the search of its round with the values before it, from the log."""
     key = Key.parse(trial.split(".", 1)[1] if trial.count(".") == len(Key._fields) else trial)
-    done = len(contents.rows)
-    if key.round > done or key.worker >= contents.header["config"]["workers"]:
+    done, config = len(contents.rows), contents.header["config"]
+    if key.round > done or key.worker >= config["workers"]:
         raise ValueError(f"no trial {trial}: {path} has {done} rounds")
+
+    def shown(x: FloatArray) -> FloatArray:
+        """A searched point in the user's variables, as an array of its own."""
+        with refusing(path, "what it holds"):
+            return of_user(np.array(x), config)
+
     with refusing(path, "what it holds"):
         (state,) = forward(algorithm, contents, (key.round,))
-    if key.number == OBJECTIVE:
-        return of_user(np.array(state.x), contents.header["config"])
-    with ValueLog(path.with_name(path.name + SUFFIX), None) as log:
+        if key.number == OBJECTIVE:
+            return shown(state.x)
         search = algorithm.search(algorithm.plan(state), key.worker)  # type: ignore[attr-defined]
+    with ValueLog(path.with_name(path.name + SUFFIX), None) as log:
         while search.index < key.number and search.basis <= key.basis:
             known = log.evaluations.find(Key(*key[:2], search.index, search.basis))
-            if known is None or not search.ask(2):
+            points = search.ask(2)
+            if not points:
                 break
-            search.tell([math.nan if known.failed else known.value])
+            if known is not None:
+                search.tell([math.nan if known.failed else known.value])
+                continue
+            over = 0.0 if constraints is None else violation_at(shown(points[0]), constraints)
+            if over <= 0.0:
+                break
+            search.tell([math.nan], [over])
     ahead = key.number - search.index
     points = search.ask(ahead + 2)
     if search.basis != key.basis or not 0 <= ahead < len(points):
-        raise ValueError(f"no trial {trial}: the values in {path}{SUFFIX} do not lead there")
-    return of_user(np.array(points[ahead]), contents.header["config"])
+        needed = config["method"].get("constrained") and constraints is None
+        hint = "; give the constraints of the run" if needed else ""
+        raise ValueError(f"no trial {trial}: the values in {path}{SUFFIX} do not lead there{hint}")
+    return shown(points[ahead])
 
 
 def replayed(

@@ -28,7 +28,7 @@ def restricted(
 ) -> Restricted:
     """The run within its bounds and constraints; ``given``: whether ``start`` is the user's."""
     bounds, scale = settings.bounds, settings.scale
-    constraints = _as_function(settings.constraints)
+    constraints = as_function(settings.constraints)
     if bounds is None and scale is None and constraints is None:
         return Restricted(objective, start)
     compiled = bool(getattr(objective, "in_box", False))
@@ -42,7 +42,7 @@ def restricted(
     return Restricted(wrapped, space.encode(start), space, space.box, constraints is not None)
 
 
-def _as_function(constraints: Any) -> Any:
+def as_function(constraints: Any) -> Any:
     """The ``constraints`` argument as a function of x, if it has SciPy's form."""
     if isinstance(constraints, Mapping | list | tuple) or hasattr(constraints, "lb"):
         from desopt.run.scipy_constraints import violations  # late: loads scipy.optimize

@@ -10,6 +10,7 @@ import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, NonlinearConstraint
 
 from desopt.contract.types import FloatArray
+from desopt.objectives.scaled import as_violations
 
 Violations: TypeAlias = Callable[[FloatArray], FloatArray]
 
@@ -65,7 +66,7 @@ def _of_dict(place: int, constraint: Mapping[str, Any]) -> Violations:
 
 
 def _below_zero(fun: Callable[..., Any], args: tuple[Any, ...], x: FloatArray) -> FloatArray:
-    return -np.atleast_1d(np.asarray(fun(x, *args), np.float64))
+    return -as_violations(fun(x, *args))
 
 
 def _outside(constraint: Any, x: FloatArray) -> FloatArray:
@@ -75,6 +76,6 @@ def _outside(constraint: Any, x: FloatArray) -> FloatArray:
     elif isinstance(constraint, LinearConstraint):
         value = constraint.A @ x
     else:
-        value = np.atleast_1d(np.asarray(constraint.fun(x), np.float64))
+        value = as_violations(constraint.fun(x))
     lower, upper = np.asarray(constraint.lb), np.asarray(constraint.ub)
     return np.asarray(np.maximum(lower - value, value - upper))

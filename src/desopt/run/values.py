@@ -96,9 +96,9 @@ class ValueLog:
 
     def write(self, key: Key, x: FloatArray | None, outcome: Outcome) -> None:
         """Keep the outcome of the trial of this name."""
-        item = Evaluation(
-            key, outcome.value, outcome.seconds, outcome.rows, time.time(), outcome.failed, x
-        )
+        # names of files may be in no encoding, and so in the reasons of failures
+        reason = outcome.failed.encode(errors="replace").decode()
+        item = Evaluation(key, outcome.value, outcome.seconds, outcome.rows, time.time(), reason, x)
         if self._path is not None:
             self._pending.append(item)
             self._write = self._write or outcome.seconds >= SLOW

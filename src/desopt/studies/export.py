@@ -13,6 +13,7 @@ from desopt.studies.cases import NAMES
 from desopt.studies.outcomes import CURVE, Outcome
 from desopt.studies.output import replacing
 from desopt.studies.store import Store
+from desopt.system.files import cell
 
 
 def write_csv(
@@ -36,7 +37,7 @@ def write_csv(
             settings = [getattr(o.case, name) for name in NAMES]
             ended = [getattr(o, name) for name in plain]
             cells = [o.case.id, " ".join(items[o.case.id]), *settings, *ended]
-            cases.writerow(map(_cell, cells))
+            cases.writerow(map(cell, cells))
     with _table(target / "points.csv", ["id", *CURVE]) as points:
         for o in outcomes:
             columns = [o.curve[name].tolist() for name in CURVE]
@@ -50,9 +51,3 @@ def _table(path: Path, columns: Sequence[str]) -> Iterator[Any]:
         writer = csv.writer(file)
         writer.writerow(columns)
         yield writer
-
-
-def _cell(value: Any) -> Any:
-    """A text that a spreadsheet would evaluate as a formula gets an apostrophe."""
-    formula = isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r", "\n"))
-    return f"'{value}" if formula else value

@@ -76,8 +76,10 @@ class Session:
         """Store the result of a case; False if another session has already done so."""
         key = self._keys[case.id]
         failed = "error" in reply
+        # names of files may be in no encoding; SQLite takes UTF-8 only
+        message = str(reply.get("error", "")).encode(errors="replace").decode()
         result = {
-            "status": "failed" if failed else "done", "message": reply.get("error", ""),
+            "status": "failed" if failed else "done", "message": message,
             "version": __version__, "seed": case.seed,
             "finished": datetime.now(UTC).isoformat(timespec="seconds"), **reply.get("result", {}),
         }  # fmt: skip
