@@ -25,7 +25,8 @@ from scipy import sparse
 import desopt
 from desopt.cli.replay import replay as replay_command
 from desopt.contract.types import Answer
-from desopt.methods.des import DESState
+from desopt.methods.des import DES, DESState
+from desopt.run import header as headers
 from desopt.run import journal as journals
 
 ROUNDS = 6
@@ -413,6 +414,44 @@ def test_another_configuration_is_refused(
     assert str(path) in str(caught.value)
     assert path.read_bytes() == data
     assert_same(run(path, **before), run(None, **before))
+
+
+def test_another_seed_beside_a_method_of_its_own_seed_is_refused(tmp_path: Path) -> None:
+    """Minibatches and participation follow the run's seed, steps the method's."""
+    path, method = tmp_path / "j", DES(iterations=6, seed=1)
+
+    def draw(rng: np.random.Generator, b: int) -> tuple[np.ndarray, np.ndarray]:
+        rows = rng.standard_normal((b, 7))
+        return rows, rows.sum(axis=1)
+
+    def go(journal: Path | None, seed: int, rounds: int = 4) -> desopt.Result:
+        return desopt.minimize(
+            least_squares, np.zeros(7), draw, method=method, workers=3, batch_size=5,
+            rounds=rounds, seed=seed, journal=journal,
+        )  # fmt: skip
+
+    go(path, seed=5, rounds=2)
+    with pytest.raises(desopt.JournalError, match=r"seed is 5 in the journal and 7 here"):
+        go(path, seed=7)
+    assert_same(go(path, seed=5), go(None, seed=5))
+
+
+def test_a_journal_that_does_not_say_its_seed_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of 0.1 have the method's seed only."""
+    path, header_of = tmp_path / "j", headers.header_of
+
+    def former(*args: Any) -> dict[str, Any]:
+        header = header_of(*args)
+        del header["config"]["seed"]
+        return header
+
+    with monkeypatch.context() as patch:
+        patch.setattr(headers, "header_of", former)
+        run(path, rounds=2)
+    assert "seed" not in journals.read(path).header["config"]
+    assert_same(run(path), run(None))
 
 
 def test_how_it_is_run_is_not_configuration(tmp_path: Path) -> None:

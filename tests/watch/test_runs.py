@@ -5,7 +5,9 @@ import json
 import math
 import os
 import random
+import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +16,10 @@ import pytest
 from helpers.watched import ROUNDS, search, sphere
 
 import desopt
+from desopt.contract.codec import pack_state
 from desopt.contract.errors import JournalError
 from desopt.run import journal as journals
+from desopt.run.replay import algorithm_of
 from desopt.watch import points as pointing
 from desopt.watch.files import Tree
 from desopt.watch.points import Points, TooLong, described
@@ -179,6 +183,13 @@ def test_of_a_long_x_the_first_and_the_most_changed_are_shown() -> None:
     assert len(json.dumps(shown)) < 4000
 
 
+def test_lengths_of_huge_points_are_finite() -> None:
+    for size in (0.0, 1e-300, 1e200, sys.float_info.max):
+        x = np.array([size, -size])
+        shown = json.loads(json.dumps(described(x, -x), allow_nan=False))
+        assert shown["norm"] == pytest.approx(min(size * math.sqrt(2.0), sys.float_info.max))
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_no_damage_ends_the_watching(journal: Path, tmp_path: Path, seed: int) -> None:
     rng, data = random.Random(seed), bytearray(journal.read_bytes())
@@ -236,6 +247,14 @@ def test_a_forged_journal_is_refused_at_once(journal: Path, tmp_path: Path, what
     assert time.monotonic() - began < 30
 
 
+def test_a_forged_point_that_is_not_finite_is_refused(journal: Path, tmp_path: Path) -> None:
+    state = Points(run_of(journal)).at(0, soon())
+    payload = pack_state(replace(state, x=np.full_like(state.x, np.nan)))
+    (tmp_path / "a.journal").write_bytes(forged(journals.read(journal).header, (b"S", payload)))
+    with pytest.raises(ValueError, match="not finite"):
+        Points(run_of(tmp_path / "a.journal")).shown(0, soon())
+
+
 def test_a_record_longer_than_any_is_not_read(tmp_path: Path) -> None:
     import struct
     import zlib
@@ -278,6 +297,21 @@ def test_single_values_failures_and_open_trials(tmp_path: Path) -> None:
         assert again is not None
         expected = {trial.id for trial in optimizer.open() + optimizer.ask(100)}
         assert {f"{tag}.{id}" for id in again} == expected
+
+
+def test_a_method_without_a_seed_has_open_trials_if_the_journal_has_one(
+    journal: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = run_of(journal)
+    algorithm = algorithm_of(journal, run.index.header)
+    monkeypatch.setattr(pointing, "algorithm_of", lambda *_: algorithm)
+    del run.index.header["config"]["method"]["seed"]
+    points = Points(run)
+    assert points.shown(ROUNDS, soon())["round"] == ROUNDS
+    assert points.open_trials(soon()) == Points(run_of(journal)).open_trials(soon())
+    del run.index.header["config"]["seed"]  # as in journals of 0.1
+    with pytest.raises(JournalError, match="'seed'"):  # of which the page knows
+        points.open_trials(soon())
 
 
 def test_a_run_folder_says_how_far_it_goes_and_how_it_ended(tmp_path: Path) -> None:

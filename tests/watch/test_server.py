@@ -172,6 +172,12 @@ def test_others_need_the_token(root: Path) -> None:
         assert asked(server, "/api/overview", Cookie=cookie, Host=f"10.0.0.1:{server.server_port}")
 
 
+def test_all_addresses_are_shown_by_the_name_of_the_machine(root: Path) -> None:
+    for host in ("", "0.0.0.0"):
+        with served(root / "in", host) as server:
+            assert urlsplit(server.url).hostname == socket.gethostname().lower()
+
+
 def test_every_start_has_another_token(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compared: list[bytes] = []
 

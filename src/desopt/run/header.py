@@ -53,6 +53,7 @@ def header_of(job: Job, x0: FloatArray, initial: float, code: Mapping[str, str])
             "objective": job.objective.settings(),
             "workers": job.workers,
             "participation": job.participation,
+            "seed": job.seed,
             "batch_size": job.batch_size,
             "n": job.n,
             "data": fingerprint(job.shards),
@@ -66,7 +67,10 @@ def identity(job: Job, x0: FloatArray) -> str:
     """A digest of everything that a run's values depend on, but for the user's code."""
     mine = header_of(job, x0, math.nan, {})
     strict = {name: mine["versions"][name] for name in _STRICT}
-    text = json.dumps([strict, mine["config"]], sort_keys=True)
+    config = mine["config"]
+    if config["seed"] == config["method"].get("seed"):  # as in files older than this setting
+        del config["seed"]
+    text = json.dumps([strict, config], sort_keys=True)
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
@@ -87,7 +91,8 @@ def check_versions(path: Path, header: Mapping[str, Any]) -> None:
 def check_config(path: Path, header: Mapping[str, Any], mine: Mapping[str, Any]) -> None:
     """Refuse to continue another run's journal."""
     with refusing(path, "its configuration"):
-        _refuse_differences(path, "configuration", flatten(header["config"]), flatten(mine))
+        theirs = {"seed": mine["seed"], **header["config"]}  # older journals do not say
+        _refuse_differences(path, "configuration", flatten(theirs), flatten(mine))
 
 
 def check_method(path: Path, header: Mapping[str, Any], mine: Mapping[str, Any]) -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import os
 import struct
 import time
@@ -306,6 +307,8 @@ def unpack_totals(payload: bytes) -> Row:
     row = Row(zip(_ROUND_FIELDS, values, strict=True), answers=count)
     if any(row[name] >= most for name, most in _TOTALS.items()):
         raise ValueError("a count that no run has")
+    if not math.isfinite(row["seconds"]):
+        raise ValueError("seconds that no run has")
     return row
 
 

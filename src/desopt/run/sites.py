@@ -12,7 +12,7 @@ import math
 import os
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -89,7 +89,10 @@ def status(journal: str | os.PathLike[str]) -> dict[str, Any]:
     starts = [e for e in entries if "begin" in e]
     ends = [e for e in entries if "end" in e]
     workers = contents.header["config"]["workers"]
-    rows, answers = contents.rows, contents.answers
+    rows, answered = contents.rows, dict[int, list[int]]()
+    for number, given in enumerate(contents.answers, 1):
+        for answer in given:
+            answered.setdefault(answer.worker, []).append(number)
     losses = [row["loss"] for row in rows if not math.isnan(row["loss"])]
     refused: dict[str, int] = {}
     for entry in reports.values():
@@ -109,7 +112,7 @@ def status(journal: str | os.PathLike[str]) -> dict[str, Any]:
         "bytes_down": rows[-1]["bytes_down"] if rows else 0,
         "refused": refused,
         "sites": [
-            _site(worker, names.get(worker, f"worker {worker}"), answers, reports)
+            _site(worker, names.get(worker, f"worker {worker}"), answered.get(worker, []), reports)
             for worker in range(workers)
         ],
         "recent": [
@@ -123,9 +126,9 @@ def status(journal: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def _site(
-    worker: int, name: str, answers: list[Any], reports: Mapping[int, Mapping[str, Any]]
+    worker: int, name: str, rounds: Sequence[int], reports: Mapping[int, Mapping[str, Any]]
 ) -> dict[str, Any]:
-    rounds = [t for t, given in enumerate(answers, 1) if any(a.worker == worker for a in given)]
+    """A worker that has answered in these rounds."""
     known = [reports[t] for t in rounds if t in reports]
     waits = [e["answered"][str(worker)] for e in known if str(worker) in e.get("answered", {})]
     last = reports.get(rounds[-1], {}).get("time") if rounds else None

@@ -7,6 +7,7 @@ replay the run from its beginning each time.
 from __future__ import annotations
 
 import math
+import sys
 import time
 from bisect import bisect_right
 from collections.abc import Mapping
@@ -116,6 +117,8 @@ class Points:
         with refusing(self._run.id, "what it holds"):
             x = of_user(state.x, config)
             start = of_user(self.at(0, math.inf).x, config)
+            if not (np.isfinite(x).all() and np.isfinite(start).all()):
+                raise ValueError(f"x after round {round}, or its start, is not finite")
         return {"round": round, "of": round, "digest": digest_of(x), **described(x, start)}
 
     def open_trials(self, deadline: float) -> list[str] | None:
@@ -125,9 +128,9 @@ class Points:
             return None
         state = self.at(len(index.rounds), deadline)
         config = index.header["config"]
-        workers = participants(
-            int(config["method"]["seed"]), state.round, index.workers, config["participation"]
-        )
+        with refusing(run.id, "what it holds"):  # a method of the user's may have no seed
+            seed = int(config["seed"] if "seed" in config else config["method"]["seed"])
+        workers = participants(seed, state.round, index.workers, config["participation"])
         if state.round < len(index.rounds) or len(workers) > MAX_OPEN_WORKERS:
             return None
         found: list[str] = []
@@ -163,7 +166,8 @@ def _open(search: Any, worker: int, known: Mapping[Key, tuple[float, bool]]) -> 
 
 def described(x: FloatArray, start: FloatArray) -> dict[str, Any]:
     """Norms, and all coordinates of a short x; of a long one the first and the most changed."""
-    change = np.abs(x - start)
+    with np.errstate(over="ignore"):
+        change = np.minimum(np.abs(x - start), sys.float_info.max)
     if x.size <= SHOWN:
         shown = np.arange(x.size)
     else:
@@ -171,8 +175,14 @@ def described(x: FloatArray, start: FloatArray) -> dict[str, Any]:
         shown = np.union1d(np.arange(FIRST), most)
     return {
         "n": x.size,
-        "norm": float(np.linalg.norm(x)),
-        "moved": float(np.linalg.norm(x - start)),
+        "norm": _norm(x),
+        "moved": _norm(change),
         "nonzero": int(np.count_nonzero(x)),
         "coordinates": [[int(i), float(start[i]), float(x[i])] for i in shown],
     }
+
+
+def _norm(x: FloatArray) -> float:
+    """The length of x as JSON can have it: squares do not overflow, and it is finite."""
+    most = float(np.max(np.abs(x)))
+    return min(most * float(np.linalg.norm(x / most)), sys.float_info.max) if most else 0.0

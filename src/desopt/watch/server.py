@@ -175,9 +175,8 @@ class Server(ThreadingHTTPServer):
     @property
     def url(self) -> str:
         """The address to open, with the token: the only place where it is ever shown."""
-        host = {"0.0.0.0": socket.gethostname(), "::": socket.gethostname()}.get(
-            self.host, f"[{self.host}]" if ":" in self.host else self.host
-        )
+        anywhere = dict.fromkeys(("", "0.0.0.0", "::"), socket.gethostname())
+        host = anywhere.get(self.host, f"[{self.host}]" if ":" in self.host else self.host)
         token = "" if self.token is None else f"?token={self.token}"
         return f"http://{host}:{self.server_port}/{token}"
 
