@@ -378,6 +378,14 @@ def test_steps_of_an_optimiser_are_rounds(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="method is"):
         desopt.torch.DES(net().named_parameters(), step_size=1.0).load_state_dict(kept)
 
+    assert kept["evaluations"] == 7  # of the first step: they count for the budget
+    last = net().eval()
+    spent = desopt.torch.DES(last.named_parameters(), max_evaluations=14, **settings)
+    spent.load_state_dict(kept)
+    steps(spent, last, 1)
+    with pytest.raises(ValueError, match="the run has ended"):
+        steps(spent, last, 1)
+
     journal = tmp_path / "steps.journal"  # by its journal
     for count in (1, 2):
         resumed = net().eval()

@@ -54,6 +54,16 @@ class Rounds:
         self.repeated = int(self._last["repeated"])
         self.limit = budget(self.state.round, self._last["evaluations"])
 
+    @property
+    def evaluations(self) -> int:
+        """Values computed so far."""
+        return int(self._last["evaluations"])
+
+    def go_on_from(self, state: Any, evaluations: int) -> None:
+        """Continue from the state of another run that took so many values."""
+        self.state, self._last = state, {**self._last, "evaluations": evaluations}
+        self.limit = self._budget(state.round, evaluations)
+
     def begin(self) -> None:
         """Tell the observers; some of them evaluate the objective at x0."""
         self._ended = _last_end(observer.begin(self._record) for observer in self._observers)

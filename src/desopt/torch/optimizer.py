@@ -125,6 +125,7 @@ class DES:
             "method": self._job.algorithm.settings(),
             "base": self._objective.base,
             "subspace": self._parameters.settings()["subspace"],
+            "evaluations": self._rounds.evaluations,
             "state": {
                 name: np.asarray(value) if isinstance(value, Scattered) else value
                 for name, value in _fields(state).items()
@@ -149,7 +150,8 @@ class DES:
             name: Scattered.of([state["state"][name]]) if isinstance(value, Scattered)
             else state["state"][name] for name, value in _fields(now).items()
         }  # fmt: skip
-        self._rounds.state = type(now)(**values)
+        # saved before these were counted: none
+        self._rounds.go_on_from(type(now)(**values), state.get("evaluations", 0))
         self._parameters.write(self._rounds.state.x)
 
     def close(self) -> None:

@@ -34,27 +34,28 @@ def train(
     journal: str | os.PathLike[str] | None = None,
     **settings: Any,
 ) -> Result:
-    """Minimise the loss of a PyTorch module by forward passes, and leave the best x_t in it.
+    """Minimise the loss of a PyTorch module by forward passes, and leave the last x in it.
 
     model, loss_fn
         The module, on the device of your choice. ``loss_fn(model, batch)`` returns the mean over
-        the batch as a number or a tensor of one; a criterion such as ``nn.CrossEntropyLoss()`` is
-        called with ``(model(inputs), targets)``. Higher-is-better goes in with a minus sign.
+        the batch, as a number or a tensor of one element; a criterion such as
+        ``nn.CrossEntropyLoss()`` is called with ``(model(inputs), targets)``. What is to be
+        maximised gets a minus sign.
     data
         Tensors, a data set, a ``DataLoader`` (its data set, ``collate_fn`` and batch size are used;
         batches are drawn by the run's own streams), a list of these with one item per worker,
         ``draw(rng, b)``, or None for ``loss_fn(model)``.
     parameters, subspace
-        What is searched: all that require a gradient (None), patterns of names such as
-        ``"classifier.*"``, ``"*bias"`` or ``"*lora_*"``, or a test ``f(name, parameter)``; and of
-        these numbers all (None), ``Coordinates(d)`` or a ``Subspace(d)``.
+        The parameters to search: those that require a gradient (None), patterns of names such as
+        ``"classifier.*"``, ``"*bias"`` or ``"*lora_*"``, or a test ``f(name, parameter)``. Of
+        their numbers, all are searched (None), ``Coordinates(d)`` or a ``Subspace(d)``.
     method, rounds, workers, batch_size, journal and all others
         Those of ``desopt.minimize``. The engine is ``"serial"`` unless given, as PyTorch uses the
         cores itself; ``workers`` is 1 unless ``data`` is a list.
 
     The module is evaluated in ``eval`` mode; its buffers and all other parameters stay as they are.
-    ``result.x`` is the change of what is searched. After an error the module is as it was, after
-    Ctrl-C as after the last whole round.
+    ``result.x`` is the change of the numbers searched. After an error the module is as it was
+    before the call; after Ctrl-C, as it was after the last whole round.
 
     >>> import torch
     >>> import desopt.torch
