@@ -28,7 +28,7 @@ from desopt.system.terminal import warn
 class Tracker:
     """A callback with a beginning and an end, whose failures do not end the run.
 
-    A tracker of one's own defines any of ``_begin(settings)``, ``_log(round, metrics)`` and
+    A tracker of your own defines any of ``_begin(settings)``, ``_log(round, metrics)`` and
     ``_close()``.
 
     >>> class Rounds(desopt.trackers.Tracker):
@@ -41,10 +41,11 @@ class Tracker:
     """
 
     def __init__(self) -> None:
-        self._failed = False
+        self._begun = self._failed = False
 
     def begin(self, settings: Mapping[str, Any]) -> None:
         """The run begins, or goes on; its settings on one level."""
+        self._begun = True
         self._try(lambda: self._begin(settings))
 
     def __call__(self, row: Row) -> None:
@@ -55,8 +56,10 @@ class Tracker:
         self._try(lambda: self._log(row["round"], metrics))
 
     def close(self) -> None:
-        """The run has ended, in whatever way."""
-        self._try(self._close)
+        """The run has ended, in whatever way; perhaps before it began."""
+        if self._begun:
+            self._begun = False
+            self._try(self._close)
 
     def _begin(self, settings: Mapping[str, Any]) -> None: ...
 
@@ -112,9 +115,9 @@ class MLflow(Tracker):
     tracking_uri
         ``sqlite:///runs.db``, a server, ...; None: MLflow's own choice.
     experiment, run_name
-        Where it belongs; the experiment is made if there is none.
+        The experiment, created if it does not exist, and the name of the run.
     run_id
-        Go on with this run instead, as after resuming from a journal.
+        A run to continue instead, for example after resuming from a journal.
 
     >>> tracker = desopt.trackers.MLflow("sqlite:///runs.db", run_name="first")
     >>> result = desopt.minimize(lambda x: float(x @ x), np.ones(3), rounds=2, callbacks=[tracker])

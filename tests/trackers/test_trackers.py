@@ -74,6 +74,27 @@ def test_after_an_error_it_is_closed_and_a_resumed_run_goes_on(tmp_path: Path) -
     assert list(told.rows) == list(range(1, ROUNDS + 1))
 
 
+def test_a_run_that_fails_before_it_begins_leaves_it_as_it_was(tmp_path: Path) -> None:
+    def broken(x: Any) -> float:
+        raise ZeroDivisionError
+
+    class Opened(Told):
+        def _begin(self, settings: Mapping[str, Any]) -> None:
+            super()._begin(settings)
+            self.opened = list[int]()
+
+        def _close(self) -> None:
+            super()._close()
+            self.opened.append(1)
+
+    told = Opened()
+    with pytest.raises(desopt.ObjectiveError):  # at x0
+        desopt.minimize(broken, np.zeros(2), callbacks=[told], engine="serial", progress=False)
+    assert told.closed == 0
+    search(tmp_path / "a.journal", callbacks=[told])
+    assert (len(told.rows), told.opened) == (ROUNDS, [1])
+
+
 def test_lines_of_logging(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "desopt"):
         result = search(tmp_path / "a.journal", callbacks=[Log()], eval_every=4)
