@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import os
 import subprocess
 import sys
 import time
@@ -212,6 +213,7 @@ def test_bad_starts_leave_nothing_behind(call: Call, tmp_path: Path) -> None:
         (("--seed", 5), "give the starting point"),
         (("--n", 2, "--x0", "1,2"), "not both"),
         (("--x0", "1;2"), "numbers such as 1,2,3 or a file"),
+        (("--x0", os.devnull), "numbers such as 1,2,3 or a file"),
         (("--x0", "1,nan"), "x0 must be finite; entry 1"),
         (("--n", 3, "--variables", "a,b"), "2 names for 3 numbers"),
         (("--variables", "a,a"), "'a' cannot be a name"),
@@ -226,7 +228,7 @@ def test_bad_starts_leave_nothing_behind(call: Call, tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_bad_values(call: Call) -> None:
+def test_bad_values(call: Call, tmp_path: Path) -> None:
     plan = rows(call("ask", "lab", "--n", 2, "--csv"))
     id, tag = plan[0]["id"], plan[0]["id"][:4]
     for words, told in (
@@ -238,6 +240,9 @@ def test_bad_values(call: Call) -> None:
     refused(call("tell", "lab", "--csv", "-", stdin="id,x\n1,2\n"), 2, "no column value")
     refused(call("tell", "lab", "--csv", "-", stdin=f"{id},1\n{id},two"), 2, "line 2", "'two'")
     refused(call("tell", "lab", "--csv", "none.csv"), 1, "none.csv: No such file")
+    for content in ("id,value\n".encode("utf-16"), b"x" * 200_000):
+        (tmp_path / "plan.csv").write_bytes(content)
+        refused(call("tell", "lab", "--csv", "plan.csv"), 2, "plan.csv is no table", "UTF-8")
     for bad, told in (
         ("nonsense", "not an id"), ("beef.0.0.0.0", f"begin with {tag}"),
         (f"{tag}.9.0.0.0", "no such trial"), (f"{tag}.0.0.99.0", "no such trial"),
@@ -247,6 +252,16 @@ def test_bad_values(call: Call) -> None:
     assert done.code == 1
     assert done.out.startswith("2 values kept; round 1 of 100, 2 values told")
     assert "no such trial" in done.err
+
+
+def test_damaged_folders(call: Call, tmp_path: Path) -> None:
+    assert call("ask", "lab", "--n", 2).code == 0
+    settings = (tmp_path / "lab" / "settings.json").read_bytes()
+    (tmp_path / "lab" / "settings.json").write_bytes(settings[:20])
+    refused(call("ask", "lab"), 1, "settings.json cannot be read", "restore it")
+    (tmp_path / "lab" / "settings.json").write_bytes(settings)
+    (tmp_path / "lab" / "x0.npy").write_bytes(b"")
+    refused(call("ask", "lab"), 1, "starting point", "x0.npy")
 
 
 def test_folders_of_another_kind(call: Call, tmp_path: Path) -> None:

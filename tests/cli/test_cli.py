@@ -133,6 +133,16 @@ def test_debug_shows_the_traceback(tmp_path: Path) -> None:
         call("--debug", "replay", "text", cwd=tmp_path)
 
 
+def test_an_end_of_file_is_a_failure_and_no_ctrl_c(tmp_path: Path) -> None:
+    (tmp_path / "ends_early.py").write_text("raise EOFError('the table is cut short')\n")
+    words = ("run", "--python", "ends_early:cost", "--n", 2)
+    done = call(*words, cwd=tmp_path)
+    assert done.returncode == 1
+    assert "EOFError: the table is cut short" in done.stderr
+    with pytest.raises(EOFError, match="cut short"):
+        call(*words, "--debug", cwd=tmp_path)
+
+
 def test_demo_says_which_package_is_missing(tmp_path: Path) -> None:
     code = (
         "import runpy, sys; sys.modules['sklearn.datasets'] = None; "

@@ -228,6 +228,8 @@ def test_npz_that_is_none(tmp_path: Path) -> None:
         ('"a","b","kind"\r\n0,1.5,1\r\n2,0,2\r\n0,-1,1\r\n', "kind"),
         ("0,1.5,1\n2,0,2\n0,-1,1", -1),
         ("1,0,1.5\n2,2,0\n1,0,-1\n", 0),
+        ("\ufeff1,0,1.5\n2,2,0\n1,0,-1\n", 0),
+        ('"weight, kg", "b ""c""",kind\n0,1.5,1\n2,0,2\n0,-1,1\n', "kind"),
     ],
 )
 def test_csv(tmp_path: Path, text: str, label: str | int | None) -> None:
@@ -250,12 +252,20 @@ def test_csv(tmp_path: Path, text: str, label: str | int | None) -> None:
         ("a,y\n1,2\nx,2\n", None, "could not convert string 'x'"),
         ("a,y\n1,2\n1\n", None, "number of columns changed"),
         ("a,y\nnan,2\n", None, "holds NaN or infinity"),
+        ("a,y\n", None, "holds no rows"),
+        ("weight, kg,y\n1,2\n3,4\n", None, "the first line has 3 columns, the rows have 2"),
+        ("x" * 200_000 + ",y\n1,2\n", None, "line 1: field larger than"),
     ],
 )
 def test_bad_csv(tmp_path: Path, text: str, label: Any, message: str) -> None:
     with pytest.raises(ValueError, match=f"x.csv.*{message}"):
         data.load(put(tmp_path, "x.csv", text.encode()), label=label)
     assert not entries(tmp_path)
+
+
+def test_names_of_columns_may_have_commas(tmp_path: Path) -> None:
+    path = put(tmp_path, "x.csv", b'label,"weight, kg",height\n1,1,2\n-1,2,3\n')
+    assert data.load(path).columns == ("weight, kg", "height")
 
 
 def test_a_label_column_is_for_csv(tmp_path: Path) -> None:

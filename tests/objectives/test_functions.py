@@ -1,5 +1,6 @@
 """Python functions as objectives: which x and which batch they see."""
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +13,7 @@ from desopt.contract.types import Batches, Task
 from desopt.data import Draw, NoData, Rows
 from desopt.methods import METHODS
 from desopt.objectives import PythonObjective, WorkerData
+from desopt.objectives.functions import as_number
 
 X = np.arange(40.0).reshape(20, 2)
 
@@ -87,3 +89,7 @@ def test_a_failure_says_its_iteration(name: str, fails_at: int) -> None:
     if name in TWO_POINT:
         before = {1: 0, 2: 0, 4: 1}
     assert caught.value.iteration == before[fails_at]
+
+
+def test_a_number_too_large_for_a_float_is_infinite() -> None:
+    assert [as_number(value) for value in (10**400, -(10**400), 3)] == [math.inf, -math.inf, 3.0]

@@ -112,6 +112,8 @@ def test_a_model_survives_its_file_bit_for_bit(tmp_path: Path) -> None:
         ({"loss": "no"}, "unknown loss 'no'"),
         ({"weights": [1.0]}, "1 weights for 3 columns"),
         ({"weights": [1.0, "2", 3.0]}, "must be finite numbers"),
+        ({"weights": [1.0, 10**400, 3.0]}, "must be finite numbers"),
+        ({"means": [1.0, 10**400, 3.0]}, "must be finite numbers"),
         ({"scales": [1.0, 0.0, 1.0]}, "scales must be > 0"),
         ({"columns": ["a", "a", "b"]}, "more than one column is called 'a'"),
         ({"intercept": math.nan}, "NaN is not a number of JSON"),
@@ -121,6 +123,12 @@ def test_what_is_no_model_is_refused(change: Any, message: str, tmp_path: Path) 
     values = json.loads(trained()[2].to_json()) | change
     (tmp_path / "model.json").write_text(json.dumps(values))
     with pytest.raises(ValueError, match=f"is not a model of desopt: .*{message}"):
+        desopt.load_model(tmp_path / "model.json")
+
+
+def test_bytes_that_are_no_text_are_no_model(tmp_path: Path) -> None:
+    (tmp_path / "model.json").write_bytes(trained()[2].to_json().encode("utf-16"))
+    with pytest.raises(ValueError, match=r"model\.json is not a model of desopt"):
         desopt.load_model(tmp_path / "model.json")
 
 

@@ -128,7 +128,18 @@ def test_a_resumed_run_ends_where_one_that_never_stopped_does(file: Path, tmp_pa
     assert ends[0] == ends[1]
 
 
+def test_a_wrong_engine_is_refused_before_anything_is_written(file: Path, tmp_path: Path) -> None:
+    done = call("--data", file, "--rounds", 1, *SMALL, "--out", "f", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    before = (tmp_path / "f" / "settings.json").read_bytes()
+    done = call("--resume", "--out", "f", "--rounds", 2, "--engine", "proceses", cwd=tmp_path)
+    assert (done.returncode, "did you mean 'processes'?" in done.stderr) == (1, True)
+    assert (tmp_path / "f" / "settings.json").read_bytes() == before
+    assert call("--resume", "--out", "f", "--rounds", 2, cwd=tmp_path).returncode == 0
+
+
 OWN = """
+import desopt
 import numpy as np
 
 def cost(x):
@@ -137,6 +148,14 @@ def cost(x):
 def mean_cost(x, batch):
     X, y = batch
     return float(np.mean(np.log1p(np.exp(-y * (X @ x)))))
+
+def single(x, batch):
+    return np.float32(mean_cost(x, batch))
+
+def picky(x, batch):
+    if len(batch[1]) == 50:
+        raise desopt.Failed("of the test rows")
+    return mean_cost(x, batch)
 """
 
 
@@ -161,6 +180,21 @@ def test_a_function_of_ones_own(file: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     summary = json.loads((tmp_path / "e" / "result.json").read_text())
     assert summary["test_loss"] < summary["initial_loss"] == pytest.approx(np.log(2))
+
+
+def test_the_value_on_the_test_rows_is_as_in_the_run(file: Path, tmp_path: Path) -> None:
+    (tmp_path / "values.py").write_text(OWN)
+    found = {}
+    for name in ("mean_cost", "single", "picky"):
+        done = call(
+            "--python", f"values:{name}", "--n", 6, "--data", file, "--rounds", 2, *SMALL,
+            "--out", name, cwd=tmp_path,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        found[name] = json.loads((tmp_path / name / "result.json").read_text())["test_loss"]
+    del sys.modules["values"]
+    assert found["single"] == pytest.approx(found["mean_cost"], rel=1e-2)
+    assert found["picky"] is None
 
 
 def test_a_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,6 +240,10 @@ def test_a_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (("--command", "FILE", "--n", "2"), "must be a JSON file such as"),
         (("--data", "ijcn1"), "did you mean 'ijcnn1'?"),
         (("--resume",), "holds no run to resume"),
+        (("--resume", "--out", "torn"), "settings.json cannot be read: Expecting value"),
+        (("--resume", "--out", "list"), "settings.json cannot be read: no JSON object"),
+        (("--python", "json:dumps", "--x0", "empty.npy"), "--x0 must be a file for numpy.load"),
+        (("--python", "json:dumps", "--x0", "two.npz"), "two.npz: it holds several arrays"),
         (("--data", "FILE", "--method", "dse"), "did you mean 'des'?"),
         (("--data", "FILE", "--test-share", "1.5"), "between 0 and 1, got 1.5"),
     ],
@@ -213,8 +251,13 @@ def test_a_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_errors_say_what_to_do(
     arguments: tuple[str, ...], says: str, file: Path, tmp_path: Path
 ) -> None:
+    (tmp_path / "empty.npy").touch()
+    np.savez(tmp_path / "two.npz", a=np.zeros(2), b=np.zeros(2))
+    for folder, text in (("torn", '{"kind": '), ("list", "[]")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "settings.json").write_text(text)
     real = [str(file) if a == "FILE" else a for a in arguments]
-    done = call(*real, "--out", "f", cwd=tmp_path)
+    done = call("--out", "f", *real, cwd=tmp_path)
     assert done.returncode == 1
     assert says in done.stderr
     assert done.stderr.count("\n") == 1

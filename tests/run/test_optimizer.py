@@ -197,13 +197,22 @@ def test_bad_input(tmp_path: Path) -> None:
     tag = x.id[:4]
     for id, message in (
         ("nonsense", "not an id"), (f"{tag}.0.0.0", "not an id"), (f"{tag}.0.0.0.0.0", "not an"),
-        (f"{tag}.0.0.-1.0", "not an id"), ("beef.0.0.0.0", "the id of another run"),
+        (f"{tag}.0.0.-1.0", "not an id"), (f"{tag}.0.0.4294967296.0", "not an id"),
+        ("beef.0.0.0.0", "the id of another run"),
         (f"{tag}.1.0.0.0", "no such trial has been asked for; the run is in round 0"),
         (f"{tag}.0.7.0.0", "no such trial"), (f"{tag}.0.0.999.0", "no such trial"),
         (f"{tag}.0.0.3.9", "no such trial"),
     ):  # fmt: skip
         with pytest.raises(ValueError, match=message):
             opt.tell(id, 1.0)
+        if "no such" not in message:  # the other process does not know the run
+            with pytest.raises(ValueError, match=message):
+                desopt.tell(tmp_path / "j", id, 1.0)
+    for more, message in (
+        ({"seconds": "3"}, "seconds must be a number"), ({"reason": 5}, "reason must be a text"),
+    ):  # fmt: skip
+        with pytest.raises(TypeError, match=message):
+            opt.tell(x, None, **more)
     with pytest.raises(TypeError, match="give a trial or its id"):
         opt.tell(3, 1.0)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="count"):
@@ -212,12 +221,26 @@ def test_bad_input(tmp_path: Path) -> None:
         desopt.Optimizer(np.zeros(N), engine="serial")
     with pytest.raises(ValueError, match="did you mean 'rounds'"):
         desopt.Optimizer(np.zeros(N), round=3)
+    assert desopt.Optimizer(np.zeros(N), method="es", rounds=3).tell(x.id, 10**400)  # infinite
     assert opt.tell(x, np.float32(2.0))
     with pytest.warns(RuntimeWarning, match=r"was told 2\.0; the first value counts"):
         assert not opt.tell(x, 3.0)
     opt.close()
     with pytest.raises(desopt.JournalError, match="values of another run"):
         desopt.Optimizer(np.zeros(N), method="es", journal=tmp_path / "j", rounds=3, seed=1)
+
+
+def test_a_reason_may_hold_what_no_encoding_has(tmp_path: Path) -> None:
+    """The name of a file, say: Python has surrogates for its bytes."""
+    settings = SMALL | {"method": "es", "journal": tmp_path / "j"}
+    with desopt.Optimizer(np.zeros(N), **settings) as opt:
+        one, other = opt.ask(2)
+        assert opt.tell(one, failed=True, reason="no file a\udcffb")
+        assert opt.tell(other, 2.0)
+        opt.evaluations.to_csv(tmp_path / "j.csv")
+        told = [item.reason for item in opt.evaluations]
+    with desopt.Optimizer(np.zeros(N), **settings) as again:
+        assert [item.reason for item in again.evaluations] == told == ["no file a?b", ""]
 
 
 def test_damage_is_refused_and_a_torn_tail_dropped(tmp_path: Path) -> None:

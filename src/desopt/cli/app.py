@@ -46,7 +46,7 @@ Examples:
                                           x after 50 rounds, for numpy.load
   desopt watch .                          a live page of the runs and studies in this folder
   desopt federation status run.journal    a federated run: rounds, loss, which site answered when
-  desopt bench --quick                    the kernels beside plain NumPy
+  desopt bench --quick                    the speed of the kernels against plain NumPy
 
 \b
 Exit codes: 0 done, 1 failed, 2 bad usage, 130 stopped by Ctrl-C.
@@ -122,8 +122,14 @@ def main() -> None:
             _fail("stopped", code)
     except UsageError as error:
         code = _fail(_usage(error), 2)
-    except typer.Abort:  # Ctrl-C, as click reports it
-        code = _fail("stopped", 130)
+    except typer.Abort as abort:  # Ctrl-C or EOFError, as click reports them
+        cause = abort.__cause__
+        if isinstance(cause, EOFError):
+            if options.debug:
+                raise cause from None
+            code = _fail(f"EOFError: {_one_line(cause)} (--debug shows where)", 1)
+        else:
+            code = _fail("stopped", 130)
     except Exception as error:
         if options.debug:
             raise

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 EXAMPLES = """\b
 Examples:
   desopt ask lab --x0 20,1,0.5 --variables temperature,time,dose --max-evaluations 60
-                                   begin a run in the folder lab; what to measure first
+                                   begin a run in the folder lab; show what to measure first
   desopt tell lab ID VALUE         one value, or several: ID VALUE ID VALUE ...
   desopt ask lab                   what is open now
   desopt ask lab --csv > plan.csv  the same for a spreadsheet: add a column value, and
@@ -32,11 +32,12 @@ def ask(
     context: typer.Context, folder: Path, n: int | None, x0: str | None, variables: str | None,
     count: int | None, ahead: bool, json: bool, csv: bool, **settings: Any,
 ) -> None:  # fmt: skip
-    """Show the points whose values are wanted, of a run in FOLDER that evaluates nothing itself.
+    """Show the points whose values are needed next.
 
-    You measure or compute the values, and say them with desopt tell. The first call begins the
-    run and has its settings; later ones need the folder only. The same trials are shown until they
-    are told. Everything told is on disk: stop and go on at any time.
+    The run in FOLDER evaluates nothing itself. You measure or compute the values, and enter them
+    with desopt tell. The first call begins the run and takes its settings; later ones need the
+    folder only. The same trials are shown until their values are told. Every value told is on
+    disk: stop and go on at any time.
     """
     from desopt.run import laboratory
 
@@ -91,9 +92,9 @@ def _signature() -> Signature:
         new("count", None, int | None, min=1, metavar="N",
             help=f"Trials to show; default: all, of which a table shows {_SHOWN}.", **output),
         new("ahead", False, bool, **output,
-            help="Also trials that are needed only if steps before them are rejected."),
+            help="Show also trials that are needed only if steps before them are rejected."),
         new("json", False, bool, help="One JSON object, status included.", **output),
-        new("csv", False, bool, help="A table with commas.", **output),
+        new("csv", False, bool, help="A table of comma-separated values.", **output),
         Parameter("debug", Parameter.KEYWORD_ONLY, default=False, annotation=Debug),
     ])  # fmt: skip
 

@@ -25,9 +25,10 @@ def bench(
     ] = False,
     debug: Debug = False,
 ) -> None:
-    """Compare the speed of the compiled code with plain NumPy, on generated data.
+    """Compare the speed of the compiled code with plain NumPy.
 
-    Prints tables: time per local iteration and how it grows with n, threads, memory, start-up.
+    The data are generated. The tables show the time per local iteration and how it grows with n,
+    threads, memory and start-up.
     """
     import os
 

@@ -39,9 +39,10 @@ def report(
     ] = False,
     debug: Debug = False,
 ) -> None:
-    """Turn results into an interactive page, the paper's figures and verdicts on its claims.
+    """Turn results into an interactive page, figures and verdicts.
 
-    The results are not changed. The page opens from disk and needs no network.
+    For the paper's study, these are the paper's figures and verdicts on its claims. The results are
+    not changed. The page opens from disk and needs no network.
     """
     from desopt.report.results import read_results
     from desopt.report.write import FORMATS, write

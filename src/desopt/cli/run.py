@@ -23,9 +23,10 @@ Examples:
 
 
 def run(context: typer.Context, out: Path, resume: bool, **settings: Any) -> None:
-    """Minimise on a data set or a function of your own; all results go to one folder.
+    """Minimise a loss on a data set, or a function of your own.
 
-    Stop at any time (Ctrl-C): --resume continues and ends at the same x, bit for bit.
+    All results go to one folder. Stop at any time (Ctrl-C): --resume continues the run and ends at
+    the same x, bit for bit.
     """
     from desopt.report.drawing import run_curve
     from desopt.run import folder

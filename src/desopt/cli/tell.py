@@ -36,7 +36,7 @@ def tell(
     failed: Annotated[
         bool, typer.Option("--failed", help="There is no value: give IDs only.")
     ] = False,
-    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why it failed.")] = "",
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why the trial failed.")] = "",
     csv: Annotated[
         str | None,
         typer.Option(
@@ -46,10 +46,11 @@ def tell(
     ] = None,
     debug: Debug = False,
 ) -> None:
-    """Say the values of trials that desopt ask has shown, in any order.
+    """Enter the values of trials that desopt ask has shown.
 
-    They are on disk when the command ends. A failed one (a VALUE failed, nan or inf) is a
-    rejected step, or ranks last. Telling a trial again changes nothing.
+    Their order is free. They are on disk when the command ends. A failed trial (--failed, or the
+    VALUE failed, nan or inf) is a rejected step, or ranks last. Telling a trial again changes
+    nothing.
     """
     from desopt.run import laboratory
 
@@ -116,8 +117,13 @@ def _number(text: str) -> float | None:
 
 def _from_csv(name: str) -> list[_Told]:
     """Lines id,value[,reason]; with a line of titles, any columns among which are these."""
-    text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8-sig")
-    told = list(_lines(text, name))
+    try:
+        text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8-sig")
+        told = list(_lines(text, name))
+    except (UnicodeDecodeError, csv_files.Error) as error:
+        raise typer.BadParameter(
+            f"{name} is no table: {error}; save it as CSV in UTF-8", param_hint="--csv"
+        ) from None
     if not told:
         raise typer.BadParameter(f"{name}: no value in it; give lines id,value", param_hint="--csv")
     return told

@@ -32,10 +32,11 @@ def watch(
     plugin: Plugin = None,
     debug: Debug = False,
 ) -> None:  # fmt: skip
-    """Watch runs and studies on a live page, while they go on or afterwards.
+    """Watch runs and studies on a live page.
 
-    DIR holds journals, folders of desopt run and desopt ask, or studies, at any depth. Nothing in
-    it is changed, and nothing outside of it is read. Ctrl-C ends it.
+    They may be going on or have ended. DIR holds journals, folders of desopt run and desopt ask, or
+    studies, at any depth. Nothing in it is changed, and nothing outside of it is read. Ctrl-C ends
+    the command.
     """
     from desopt.watch.server import Server
 

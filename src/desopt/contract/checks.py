@@ -28,6 +28,14 @@ def real(name: str, value: Any) -> float:
     return float(value)
 
 
+def as_float(value: Any) -> float:
+    """A value as a float: infinite where it is a whole number that no float can hold."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
+
 def positive(name: str, value: Any) -> float:
     """A real number > 0."""
     number = real(name, value)

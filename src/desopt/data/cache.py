@@ -29,7 +29,7 @@ from desopt.data.digests import of_file
 from desopt.data.matrices import Matrix, checked_csr, csr
 
 #: Incremented whenever the same source would give different arrays or files.
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 
 _WRITING = ".writing-"
 _DAY = 86_400.0

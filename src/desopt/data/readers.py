@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -100,11 +102,23 @@ def read_csv(path: Path, label: str | int | None) -> tuple[Matrix, FloatArray]:
     """Comma-separated numbers with one column of labels and an optional header line."""
     names, header = _first_line(path)
     column = _label_column(path, names if header else [], len(names), label)
-    with libsvm.opened(path) as stream:
+    encoding = None if header else "utf-8-sig"  # a byte-order mark may precede the numbers
+    with libsvm.opened(path) as stream, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "loadtxt: input contained no data")
         try:
-            table = np.loadtxt(stream, delimiter=",", skiprows=int(header), ndmin=2, quotechar='"')
+            table = np.loadtxt(
+                stream, delimiter=",", skiprows=int(header), ndmin=2, quotechar='"',
+                encoding=encoding,
+            )  # fmt: skip
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
+    if not table.size:
+        raise ValueError(f"{path} holds no rows; expected lines of numbers below the names")
+    if table.shape[1] != len(names):
+        raise ValueError(
+            f"{path}: the first line has {len(names)} columns, the rows have {table.shape[1]}; put "
+            'names with commas between quotes, as in "weight, kg"'
+        )
     return _checked(path, np.delete(table, column, axis=1), table[:, column])
 
 
@@ -121,7 +135,11 @@ def _first_line(path: Path) -> tuple[list[str], bool]:
     """The fields of the first line, and whether they are names."""
     with libsvm.opened(path) as stream:
         first = stream.readline().decode("utf-8-sig", "replace")
-    names = [name.strip().strip('"') for name in first.rstrip("\r\n").split(",")]
+    try:
+        fields = next(csv.reader([first.rstrip("\r\n")], skipinitialspace=True), []) or [""]
+    except csv.Error as error:
+        raise ValueError(f"{path}, line 1: {error}") from None
+    names = [name.strip() for name in fields]
     return names, not all(map(_is_number, names))
 
 

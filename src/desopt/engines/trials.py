@@ -57,7 +57,10 @@ class Key(NamedTuple):
         parts = text.split(".")
         if len(parts) != len(cls._fields) or not all(p.isascii() and p.isdigit() for p in parts):
             raise ValueError(f"not an id: {text!r:.80}; an id is four numbers such as 3.0.17.2")
-        return cls(*map(int, parts))
+        numbers = [*map(int, parts)]
+        if max(numbers) > OBJECTIVE:
+            raise ValueError(f"not an id: {text!r:.80}; its numbers have 32 bits")
+        return cls(*numbers)
 
 
 @dataclass(frozen=True, slots=True)

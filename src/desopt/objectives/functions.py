@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from desopt.contract.checks import as_float
 from desopt.contract.errors import Failed, failure, user_code
 from desopt.contract.types import FloatArray, LocalSearch
 from desopt.data import Batch, Shard
@@ -100,7 +101,7 @@ class PythonFunction:
 def as_number(value: Any) -> float:
     """The value of ``fun`` as a float, or a TypeError that says what it was."""
     if isinstance(value, numbers.Real):
-        return float(value)
+        return as_float(value)
     kind = getattr(getattr(value, "dtype", None), "kind", "f")  # only NumPy's types have a kind
     if getattr(value, "ndim", None) == 0 and kind in "fiub":
         return float(value)

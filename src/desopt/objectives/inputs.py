@@ -211,9 +211,13 @@ def combined(sites: Sequence[Moments]) -> tuple[tuple[float, ...], tuple[float, 
 
 def as_numbers(name: str, values: Sequence[Any]) -> list[float]:
     """Values from JSON as finite floats."""
-    if not all(type(v) in (float, int) and math.isfinite(v) for v in values):
+    try:
+        numbers = [float(v) if type(v) in (float, int) else math.nan for v in values]
+    except OverflowError:  # a whole number that no float can hold
+        numbers = [math.inf]
+    if not all(map(math.isfinite, numbers)):
         raise ValueError(f"{name} must be finite numbers, got {values!r:.80}")
-    return [float(v) for v in values]
+    return numbers
 
 
 # --- names -----------------------------------------------------------------------------------

@@ -133,9 +133,9 @@ def load_model(path: str | os.PathLike[str]) -> Model:
     >>> desopt.load_model("model.json").weights
     (1.0, -1.0)
     """
-    text = Path(path).read_text(encoding="utf-8")
+    content = Path(path).read_bytes()
     try:
-        return _read(json.loads(text, parse_constant=_refuse))
+        return _read(json.loads(content.decode(), parse_constant=_refuse))
     except (KeyError, TypeError, ValueError, RecursionError, AttributeError) as error:
         raise ValueError(f"{path} is not a model of desopt: {error}") from None
 

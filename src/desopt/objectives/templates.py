@@ -128,7 +128,8 @@ def _try(argument: str, text: str, sample: _Sample) -> None:
 
 
 def _checked(names: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+    listed = isinstance(names, Iterable) and not isinstance(names, str)
+    if not listed or not all(isinstance(name, str) for name in names):
         raise TypeError(f"variables must be a list of names, as in ['a', 'b'], got {names!r:.200}")
     for name in names:
         if not name.isidentifier():

@@ -18,6 +18,8 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import zipfile
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -28,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from desopt import plugins
+from desopt.contract.errors import Failed
 from desopt.contract.types import FloatArray, Objective
 from desopt.data import load, train_test
 from desopt.objectives import LOSSES
@@ -39,6 +42,7 @@ from desopt.run import journal, options
 from desopt.run.header import versions
 from desopt.run.history import Interrupted
 from desopt.run.minimize import minimize
+from desopt.system.files import write_whole
 
 if TYPE_CHECKING:
     from desopt.run.result import Result
@@ -99,12 +103,40 @@ def resume(folder: Path, given: Mapping[str, Any]) -> SimpleNamespace:
         raise FileNotFoundError(
             f"{folder} holds no run to resume; start one with `desopt run --out {folder} ...`"
         )
-    saved = json.loads(path.read_text(encoding="utf-8"))
+    saved = saved_in(folder)
     if saved.get("kind", "run") != "run":
         raise ValueError(f"{folder} holds a run by ask and tell; see `desopt ask {folder}`")
     settings = settings_of(merged("run", saved, given))
     _write(folder, settings)
     return settings
+
+
+def saved_in(folder: Path) -> dict[str, Any]:
+    """What ``settings.json`` of the folder holds."""
+    path = folder / SETTINGS
+    try:
+        saved = json.loads(path.read_bytes())
+        if not isinstance(saved, dict):
+            raise ValueError("no JSON object")
+    except (ValueError, RecursionError) as error:
+        raise ValueError(
+            f"{path} cannot be read: {error}; restore it from a copy, or start another run in "
+            "another folder"
+        ) from None
+    return saved
+
+
+def point_in(
+    path: str | os.PathLike[str], what: str, expected: str = "a file for numpy.load"
+) -> FloatArray:
+    """A point from a file of NumPy; where it holds none, the error says ``what`` must be."""
+    try:
+        found = np.load(path, allow_pickle=False)
+        if not isinstance(found, np.ndarray):
+            raise ValueError("it holds several arrays; save one by numpy.save")
+    except (OSError, ValueError, EOFError, MemoryError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{what} must be {expected}, got {path!s:.200}: {error}") from None
+    return found
 
 
 def merged(
@@ -182,7 +214,14 @@ def _problem(settings: SimpleNamespace) -> _Problem:
     fun = plugins.imported(settings.python, "--python")
     if train is None:
         return _Problem(fun, x0, None, lambda x: {})
-    return _Problem(fun, x0, (train.X, train.y), lambda x: {"test_loss": fun(x, (test.X, test.y))})
+
+    def tested(x: FloatArray) -> dict[str, float]:
+        try:
+            return {"test_loss": test.score(x, fun, settings.regularization)[0]}
+        except Failed:
+            return {"test_loss": math.nan}
+
+    return _Problem(fun, x0, (train.X, train.y), tested)
 
 
 def _prepared(
@@ -208,8 +247,7 @@ def _split(settings: SimpleNamespace) -> tuple[Any, Any, tuple[str, ...] | None]
 
 def _start(settings: SimpleNamespace) -> FloatArray | None:
     if settings.x0 is not None:
-        x0: FloatArray = np.load(settings.x0, allow_pickle=False)
-        return x0
+        return point_in(settings.x0, "--x0")
     return None if settings.n is None else np.zeros(settings.n)
 
 
@@ -262,6 +300,4 @@ def _write(folder: Path, settings: SimpleNamespace) -> None:
 
 def write_json(path: Path, values: dict[str, Any]) -> None:
     """Atomic: a killed run leaves the old file."""
-    new = path.with_suffix(".new")
-    new.write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
-    new.replace(path)
+    write_whole(path, (json.dumps(values, indent=1) + "\n").encode())

@@ -6,9 +6,8 @@ the run, does its work and closes it. x0.npy is locked meanwhile: others wait.
 
 from __future__ import annotations
 
-import json
+import io
 import math
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -27,6 +26,7 @@ from desopt.run import options
 from desopt.run.header import versions
 from desopt.run.journal_file import exclusive, lock, open_regular
 from desopt.run.optimizer import OpenTrial, Optimizer
+from desopt.system.files import write_whole
 
 X0 = "x0.npy"
 #: Columns of tables of trials and values, which no variable may be called.
@@ -188,10 +188,9 @@ def _begin(folder: Path, start: Start | None, given: Mapping[str, Any]) -> None:
     search = {name: value for name, value in vars(settings).items() if name != "plugin"}
     Optimizer(x0, progress=False, **search).close()
     folder.mkdir(parents=True, exist_ok=True)
-    fresh = folder / f"{X0}.{os.getpid()}.new"
-    with fresh.open("wb") as file:
-        np.save(file, x0)
-    fresh.replace(folder / X0)
+    data = io.BytesIO()
+    np.save(data, x0)
+    write_whole(folder / X0, data.getvalue())
     _write(folder, settings, None if start.variables is None else list(start.variables))
 
 
@@ -199,8 +198,8 @@ def _settings(
     folder: Path, start: Start, given: Mapping[str, Any]
 ) -> tuple[SimpleNamespace, FloatArray, Sequence[str] | None]:
     """Settings, x0 and names of the run in the folder, with the given changes."""
-    saved = json.loads((folder / folders.SETTINGS).read_text(encoding="utf-8"))
-    x0: FloatArray = np.load(folder / X0, allow_pickle=False)
+    saved = folders.saved_in(folder)
+    x0 = folders.point_in(folder / X0, "the starting point of a run by ask and tell")
     names = saved.get("variables")
     start.check(x0, names)
     settings = _checked(folders.merged("ask", saved, given))
@@ -248,13 +247,7 @@ def point(text: str) -> FloatArray:
         return np.array([float(part) for part in text.split(",")])
     except ValueError:
         pass
-    try:
-        x0: FloatArray = np.load(text, allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise ValueError(
-            f"--x0 must be numbers such as 1,2,3 or a file for numpy.load, got {text!r}: {error}"
-        ) from None
-    return x0
+    return folders.point_in(text, "--x0", "numbers such as 1,2,3 or a file for numpy.load")
 
 
 def number(text: str) -> float | None:

@@ -39,10 +39,10 @@ _TAG = 4  # characters of the run's digest in an id
 
 @dataclass(frozen=True)
 class OpenTrial:
-    """A point to evaluate. ``tell`` its ``id``, from wherever the value is known.
+    """A point to evaluate. ``tell`` takes its value by the ``id``, wherever it was computed.
 
-    ``batch`` has the arguments of ``fun`` after x, where there are data. ``iteration`` is the
-    number of the value in the worker's round; 0 is x itself, for methods that evaluate it.
+    ``batch`` has the arguments of ``fun`` after x, if there are data. ``iteration`` is the number
+    of the value in the worker's round; 0 is x itself, for methods that evaluate it.
 
     >>> (trial,) = desopt.Optimizer(np.ones(3)).ask()
     >>> trial.x.shape, trial.worker, trial.iteration
@@ -58,7 +58,7 @@ class OpenTrial:
 
 
 class Optimizer:
-    """A run by ask and tell, with the settings of ``minimize`` but for those of engines.
+    """A run by ask and tell, with the settings of ``minimize`` except those of engines.
 
     >>> measure = lambda x: float(x @ x)
     >>> opt = desopt.Optimizer(np.ones(3), method="es-csa", max_evaluations=200)
@@ -68,7 +68,7 @@ class Optimizer:
     >>> opt.result().best_fun < 0.1
     True
 
-    With ``journal``, everything told survives ``kill -9``, and the same call goes on from there.
+    With ``journal``, every value told survives ``kill -9``, and the same call continues the run.
     """
 
     def __init__(self, x0: Any = None, data: Any = None, **settings: Any) -> None:
@@ -105,9 +105,9 @@ class Optimizer:
     def ask(self, count: int = 1, *, ahead: bool = False) -> list[OpenTrial]:
         """Up to ``count`` trials that were not handed out by this object before.
 
-        There are no more than can be evaluated now: those whose points depend on values still
-        missing come later. ``ahead``: also points that are needed only if steps before them are
-        rejected. An empty list: tell something first, or the run has ended (``done``).
+        There are no more than can be evaluated now: points that depend on missing values come
+        later. With ``ahead`` there are also points that are needed only if steps before them are
+        rejected. An empty list means: tell a value first, or the run has ended (``done``).
         """
         count = checks.whole("count", count)
         self.refresh()
@@ -115,7 +115,7 @@ class Optimizer:
         return [self._shown(trial) for trial in trials]
 
     def open(self) -> list[OpenTrial]:
-        """The trials handed out and not told."""
+        """The trials that were handed out and not told."""
         self.refresh()
         return [self._shown(trial) for trial in self._round.open()] if self._round else []
 
@@ -123,10 +123,10 @@ class Optimizer:
         self, trial: OpenTrial | str, value: Any = None, *, failed: bool = False,
         reason: str = "", seconds: float = 0.0,
     ) -> bool:  # fmt: skip
-        """The value of a trial, by the trial or its id, in any order.
+        """Tell the value of a trial, given as the trial or its id, in any order.
 
-        A failed one (None, NaN, infinity or ``failed=True``) is a rejected step, or ranks last.
-        False: the value makes no difference, as it was told before or the trial is no longer
+        A failed value (None, NaN, infinity or ``failed=True``) is a rejected step, or ranks last.
+        Returns False if the value makes no difference, because it was told before or is no longer
         needed. The value is on disk when this returns.
         """
         key = self._key(trial)
@@ -252,9 +252,9 @@ def tell(
     journal: str | os.PathLike[str], id: str, value: Any = None, *, failed: bool = False,
     reason: str = "", seconds: float = 0.0,
 ) -> None:  # fmt: skip
-    """Tell a value from another process: it is written for the ``Optimizer`` of this journal.
+    """Tell a value from another process. It is written for the ``Optimizer`` of this journal.
 
-    The optimizer takes it over with its next ``ask``, ``tell``, ``open`` or ``refresh``.
+    The optimizer reads it with its next ``ask``, ``tell``, ``open`` or ``refresh``.
 
     >>> opt = desopt.Optimizer(np.ones(3), journal="lab.journal", max_evaluations=20)
     >>> (trial,) = opt.ask()
@@ -289,6 +289,9 @@ def key_of(id: Any, tag: str) -> Key:
 
 def as_outcome(value: Any, failed: bool, reason: str, seconds: float) -> Outcome:
     """What was told, checked."""
+    if not isinstance(reason, str):
+        raise TypeError(f"reason must be a text, got {reason!r:.80}")
+    seconds = checks.real("seconds", seconds)
     if failed or value is None:
         return Outcome(math.nan, 1, seconds, reason or "failed")
     number = getattr(value, "item", lambda: value)() if getattr(value, "ndim", 1) == 0 else value
@@ -296,7 +299,7 @@ def as_outcome(value: Any, failed: bool, reason: str, seconds: float) -> Outcome
         raise TypeError(
             f"value must be a real number, or None for a failed evaluation; got {value!r:.80}"
         )
-    number = float(number)
+    number = checks.as_float(number)
     if not math.isfinite(number):
         return Outcome(number, 1, seconds, reason or f"{NO_NUMBER} {number}")
     return Outcome(number, 1, seconds)
