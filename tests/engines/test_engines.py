@@ -679,3 +679,14 @@ def test_named_engine_is_taken_and_said() -> None:
     result = run(least_squares, SHARDS, engine="threads", jobs=2)
     assert result.engine == "threads"
     assert "engine threads" in result.message
+
+
+@pytest.mark.parametrize(
+    ("engine", "setting", "value"),
+    [("threads", "jobs", 0), ("processes", "jobs", -1), ("processes", "attempts", 0)],
+)
+def test_a_number_of_jobs_or_attempts_that_does_nothing_is_refused(
+    engine: str, setting: str, value: int
+) -> None:
+    with pytest.raises(ValueError, match=f"{setting} must be at least 1, got {value}"):
+        desopt.ENGINES[engine](**{setting: value})

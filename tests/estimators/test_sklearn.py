@@ -267,6 +267,21 @@ def test_refusals(settings: dict[str, Any], message: str) -> None:
         DESClassifier(**settings).fit(X, Y)
 
 
+@pytest.mark.parametrize("estimator", [DESClassifier, DESRegressor])
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"rounds": None}, "rounds must be a whole number, got None"),
+        ({"rounds": "3"}, "rounds must be a whole number, got '3'"),
+        ({"workers": None}, "workers must be a whole number, got None"),
+        ({"journal": "."}, "journal must be a file, got the folder '.'"),
+    ],
+)
+def test_refusals_of_both(estimator: Any, settings: dict[str, Any], message: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        estimator(**settings).fit(X, Y)
+
+
 def test_refused_costs() -> None:
     with pytest.raises(ValueError, match="not both"):
         DESClassifier([[0, 1], [2, 0]]).fit(X, Y, costs=np.ones(300))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
@@ -95,7 +96,7 @@ class Job:
         each, rest = divmod(task.limit, len(asked))
         if self.algorithm.cost.whole:  # all must evaluate the same points
             rest = 0
-        return replace(task, limit=each + (list(asked).index(worker) < rest))
+        return replace(task, limit=each + (bisect_left(asked, worker) < rest))
 
     def search(self, task: Task, worker: int) -> LocalSearch:
         """One worker's round as a search, for drivers that evaluate single points."""

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import cloudpickle
 
+from desopt.contract import checks
 from desopt.contract.errors import EngineError
 from desopt.contract.types import Answer, Task
 from desopt.engines.base import Job
@@ -130,11 +131,9 @@ class Executor(InMemory):
                 "pool must be a concurrent.futures.Executor (of a Dask client: "
                 f"client.get_executor()) or a function that makes one, got {type(pool).__name__}"
             )
-        for what, number in (("jobs", jobs), ("attempts", attempts)):
-            if number is not None and number < 1:
-                raise ValueError(f"{what} must be at least 1, got {number}")
         self._given = pool
-        self.jobs, self.attempts, self.repeated = jobs, attempts, 0
+        self.jobs: int | None = checks.optional(checks.whole, "jobs", jobs)
+        self.attempts, self.repeated = checks.whole("attempts", attempts), 0
         self._pool: Pool | None = None
         self._flying: _Flying = {}
         self._token = ""

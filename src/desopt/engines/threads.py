@@ -8,6 +8,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from functools import partial
 from typing import TypeVar
 
+from desopt.contract import checks
 from desopt.contract.types import Answer, Task
 from desopt.engines.base import Job
 from desopt.engines.serial import InMemory
@@ -26,7 +27,7 @@ class Threads(InMemory):
     name = "threads"
 
     def __init__(self, jobs: int | None = None) -> None:
-        self.jobs = cores() if jobs is None else jobs
+        self.jobs = cores() if jobs is None else checks.whole("jobs", jobs)
         self._pool: ThreadPoolExecutor | None = None
 
     @property

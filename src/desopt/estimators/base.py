@@ -81,8 +81,9 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has 
         model, jobs = ScoreModel(loss, penalty, parameter), effective_n_jobs(self.n_jobs)
         given: dict[str, Any] = {
             "method": self.method, "iterations": self.iterations, "step_size": self.step_size,
-            "momentum": self.momentum, "workers": self.workers,
-            "rounds": self.rounds if rounds is None else rounds,
+            "momentum": self.momentum,
+            "workers": checks.whole("workers", self.workers),
+            "rounds": checks.whole("rounds", self.rounds if rounds is None else rounds),
             "batch_size": self._rows(model), "seed": self._seed(),
             "jobs": jobs if jobs > 1 else None, "eval_every": None if self.verbose else 0,
             "progress": bool(self.verbose), "journal": self._journal(part),
@@ -114,6 +115,8 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has 
         if self.journal is None:
             return None
         path = Path(self.journal)
+        if not path.name:
+            raise ValueError(f"journal must be a file, got the folder {str(self.journal)!r}")
         return path.with_name(f"{path.stem}{part}{path.suffix}")
 
     def _no_journal_in_parts(self) -> None:

@@ -41,7 +41,7 @@ def _has_probabilities(estimator: DESClassifier) -> bool:
 class DESClassifier(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
     """Linear classification fitted by DES, from values of the objective alone.
 
-    Several classes are fitted one against the rest.
+    With more than two classes, each is fitted against the rest.
 
     Parameters
     ----------
@@ -54,11 +54,11 @@ class DESClassifier(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
         ``workers`` are parallel searches on all rows; ``partial_fit`` adds ``rounds`` rounds.
     batch_size : int or "auto", default="auto"
         Rows of a minibatch: 1000, or 5000 for f1 and callables, which need not be means over rows.
-        All rows where there are no more.
+        If there are fewer rows, a batch is all of them.
     regularization : float or "auto", default="auto"
-        The weight of ||coef||^2 / 2 beside the mean loss; the intercept counts as a coefficient.
-        "auto" is 1 / n_samples (with weights, 1 / their sum), as LogisticRegression, LinearSVC and
-        Ridge have by default.
+        The weight of ||coef||^2 / 2 in the objective; the intercept counts as a coefficient.
+        "auto" is 1 / n_samples (with weights, 1 / their sum), the default of LogisticRegression,
+        LinearSVC and Ridge.
     class_weight : dict, "balanced" or None, default=None
     fit_intercept : bool, default=True
     warm_start : bool, default=False
@@ -67,8 +67,8 @@ class DESClassifier(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
     n_jobs : int or None, default=None
         Threads; they have no influence on the result.
     journal : path or None, default=None
-        A file from which the same ``fit`` resumes if it was killed; one per class if there are
-        more than two.
+        A file from which the same ``fit`` resumes if it was killed. With more than two classes,
+        each has its own file.
     verbose : int, default=0
         Whether to show a progress bar.
 
@@ -228,6 +228,7 @@ class DESClassifier(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
     ) -> Any:
         """The state after the rounds of one problem, from a start or on from a state."""
         loss, some, before = self._loss(), weight > 0.0, 0
+        rounds = checks.whole("rounds", self.rounds)
         if not some.any():
             raise ValueError("the weight of all rows is 0; at least one must be positive")
         if not some.all():
@@ -235,7 +236,7 @@ class DESClassifier(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
         if start is None:
             start = np.zeros(X.shape[1])
             if state is None and (callable(loss) or loss in WITH_TRAPS):
-                before = checks.whole("rounds", self.rounds) // SHARE
+                before = rounds // SHARE
             if before:
                 first = f"{part}.start"
                 start = self._run(START, X, label, weight, start, None, first, rounds=before).x
@@ -243,7 +244,7 @@ class DESClassifier(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
             self._before = before
         if callable(loss):
             label = (label > 0.0).astype(np.float64)
-        return self._run(loss, X, label, weight, start, state, part, rounds=self.rounds - before)
+        return self._run(loss, X, label, weight, start, state, part, rounds=rounds - before)
 
     def _loss(self) -> Any:
         """The loss for the rows of one problem."""

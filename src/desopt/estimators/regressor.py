@@ -31,11 +31,12 @@ class DESRegressor(RegressorMixin, LinearEstimator):  # type: ignore[misc]
     method, rounds, iterations, workers, step_size, momentum : as in ``desopt.minimize``
         ``workers`` are parallel searches on all rows; ``partial_fit`` adds ``rounds`` rounds.
     batch_size : int or "auto", default="auto"
-        Rows of a minibatch: 1000, or 5000 for a callable. All rows where there are no more.
+        Rows of a minibatch: 1000, or 5000 for a callable. If there are fewer rows, a batch is all
+        of them.
     regularization : float or "auto", default="auto"
-        The weight of ||coef||^2 / 2 beside the mean loss; the intercept counts as a coefficient.
-        "auto" is 1 / n_samples (with weights, 1 / their sum), as LogisticRegression, LinearSVC and
-        Ridge have by default.
+        The weight of ||coef||^2 / 2 in the objective; the intercept counts as a coefficient.
+        "auto" is 1 / n_samples (with weights, 1 / their sum), the default of LogisticRegression,
+        LinearSVC and Ridge.
     fit_intercept : bool, default=True
     warm_start : bool, default=False
         Whether ``fit`` starts from the coefficients of the last one.

@@ -14,6 +14,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
+from desopt.contract import checks
 from desopt.contract.errors import EngineError
 from desopt.contract.payload import layout_of
 from desopt.contract.types import Answer, Task
@@ -48,9 +49,9 @@ class Processes(InMemory):
         require_processes(
             "engine 'processes'", "Use engine='serial', 'threads' or desopt.engines.Executor(pool)"
         )
-        self.jobs = cores() if jobs is None else jobs
+        self.jobs = cores() if jobs is None else checks.whole("jobs", jobs)
         self.timeout = timeout
-        self.attempts = attempts
+        self.attempts = checks.whole("attempts", attempts)
         self.evaluation_timeout = evaluation_timeout
         self._pool: Pool | None = None
         self._fds: list[int] = []

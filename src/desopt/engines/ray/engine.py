@@ -17,6 +17,7 @@ from typing import Any
 import ray
 from ray.exceptions import GetTimeoutError, RayError
 
+from desopt.contract import checks
 from desopt.contract.errors import EngineError
 from desopt.contract.types import Answer, Task
 from desopt.data import restricted
@@ -60,9 +61,9 @@ class Ray:
         **options: Any,
     ) -> None:
         self.address = address
-        self.jobs = jobs
+        self.jobs: int | None = checks.optional(checks.whole, "jobs", jobs)
         self.timeout = timeout
-        self.attempts = attempts
+        self.attempts = checks.whole("attempts", attempts)
         self.evaluation_timeout = evaluation_timeout
         self.slots = jobs or 1  # known after ``start``
         self._options = options
