@@ -393,6 +393,8 @@ def test_one_text_is_no_command() -> None:
     ("words", "options", "message"),
     [
         ([], {}, "begin with a program"),
+        (["sh", 1, "{x}"], {}, "must be a list of texts"),
+        (5, {}, "must be a list of texts"),
         (["sh", "{aa}"], {}, "uses 'aa'.*did you mean {a}"),
         (["sh", "{a}", "{b}", "{}"], {}, "is no template"),
         (["sh", "{a}", "{b"], {}, "is no template"),
@@ -421,7 +423,7 @@ def test_one_text_is_no_command() -> None:
         (["sh", "{x}"], {"stdin": "{c}"}, "stdin.*uses 'c'"),
     ],
 )
-def test_bad_settings(words: list[str], options: dict[str, Any], message: str) -> None:
+def test_bad_settings(words: Any, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Command(words, **({"variables": NAMES} | options))
 
@@ -429,7 +431,8 @@ def test_bad_settings(words: list[str], options: dict[str, Any], message: str) -
 @pytest.mark.parametrize(
     "options",
     [{"variables": "ab"}, {"variables": [1]}, {"env": {"A": 1}}, {"env": {"A=": "1"}},
-     {"stdin": 3}, {"input": 3}, {"input": {"p": 3}}, {"value": 3}, {"timeout": "1"}],
+     {"stdin": 3}, {"input": 3}, {"input": {"p": 3}}, {"value": 3}, {"timeout": "1"},
+     {"variables": 5}, {"env": ["A"]}, {"files": ["mesh"]}, {"files": {"mesh": 3}}],
 )  # fmt: skip
 def test_bad_types(options: dict[str, Any]) -> None:
     with pytest.raises(TypeError, match="must be"):

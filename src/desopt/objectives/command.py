@@ -26,6 +26,7 @@ from numpy.typing import ArrayLike
 
 from desopt.contract.checks import optional, positive
 from desopt.contract.errors import Failed, check_name
+from desopt.objectives import command_arguments as arguments
 from desopt.objectives.readings import MOST, reading
 from desopt.objectives.templates import Variables, fill
 from desopt.system.launcher import Ended, Launcher
@@ -50,23 +51,25 @@ _HINTS = {
 class Command:
     """``fun(x)`` for ``minimize``: runs a program and takes the value from its output.
 
-    ``command``: a list, the program and its arguments; ``{a}``, ``{a:.3e}`` and ``{x[0]}`` stand
-    for numbers, ``{x}`` for all of them. ``variables``: their names in the order of x (default:
-    ``x0``, ``x1``, ...). More templates: ``env``, variables of the environment; ``stdin``, a
-    text; ``input``, files by name, each a text or the ``Path`` of a template. A plain name,
-    ``input="params.json"``, is a JSON object of all variables.
+    **Input.** ``command`` is a list of the program and its arguments. ``{a}``, ``{a:.3e}`` and
+    ``{x[0]}`` stand for single numbers, ``{x}`` for all of them. ``variables`` are their names in
+    the order of x (default: ``x0``, ``x1``, ...). There are more templates: ``env``, variables of
+    the environment; ``stdin``, a text; ``input``, files by name, each a text or the ``Path`` of a
+    template. A plain name, ``input="params.json"``, is a JSON object of all variables.
 
-    ``value``: a regular expression, of whose last match the first group is the number, or all of
-    it; ``"json:results[0].loss"``; or None for an output that is nothing but a number. ``output``:
-    where it is, ``"stdout"``, ``"stderr"`` or the name of a file.
+    **Output.** ``value`` is a regular expression, whose last match has the number: its first group,
+    or all of it; or a path such as ``"json:results[0].loss"``; or None for an output that is
+    nothing but a number. ``output`` says where to look: ``"stdout"``, ``"stderr"`` or the name of a
+    file.
 
-    Each call has an empty folder of its own, where the program runs, below ``cwd`` (default: the
-    system's folder for temporary files), with links to ``files`` by name, which it must not change.
-    ``keep`` says which folders stay: ``"none"``, those of ``"failed"`` calls or ``"all"``.
+    **Folders.** Each call runs in an empty folder of its own below ``cwd`` (default: the system's
+    folder for temporary files). The folder has links to ``files`` by name, which the program must
+    not change. ``keep`` says which folders stay: ``"none"``, those of ``"failed"`` calls or
+    ``"all"``.
 
-    An exit code other than 0, a signal, no end within ``timeout`` seconds, and an output without a
-    finite value raise ``desopt.Failed`` with the reason: for ``minimize`` a rejected step. A
-    program that cannot be started is an error.
+    **Failures.** An exit code other than 0, a signal, no end within ``timeout`` seconds, and an
+    output without a finite value raise ``desopt.Failed`` with the reason: for ``minimize`` a
+    rejected step. A program that cannot be started is an error.
 
     >>> fun = desopt.Command(["echo", "loss = {x[0]:.2f}"], value="loss = (.+)")
     >>> fun(np.array([2.5]))
@@ -89,15 +92,15 @@ class Command:
         keep: Keep = "none",
     ) -> None:
         require_processes("desopt.Command", "Minimise a Python function that runs the program")
-        self.command = _words(command)
+        self.command = arguments.words(command)
         self.variables = Variables(variables)
         self.value, self._read = value, reading(value)
-        self.output = output if output in _STREAMS else _inside("output", output)
-        self.env = _texts("env", env)
+        self.output = output if output in _STREAMS else arguments.inside("output", output)
+        self.env = arguments.texts("env", env)
         self.stdin = stdin
-        self._json = _inside("input", input) if isinstance(input, str) else None
-        self.input = {} if isinstance(input, str) else _inputs(input)
-        self.files = {_inside("files", name): os.fspath(p) for name, p in (files or {}).items()}
+        self._json = arguments.inside("input", input) if isinstance(input, str) else None
+        self.input = {} if isinstance(input, str) else arguments.inputs(input)
+        self.files = arguments.files(files)
         self.timeout = optional(positive, "timeout", timeout)
         self.cwd = None if cwd is None else os.path.abspath(cwd)
         self.keep = keep
@@ -330,55 +333,6 @@ class Command:
         else:
             content, cut = _file_end(os.path.join(folder, self.output))
         return content.decode(errors="replace"), cut
-
-
-def _words(command: Any) -> tuple[str, ...]:
-    if isinstance(command, str | bytes | os.PathLike):
-        raise TypeError(
-            f"command must be a list, the program and its arguments, got {command!r:.200}; write "
-            "['./simulate', '{a}', '{b}'], or ['sh', '-c', '...'] for a line of the shell"
-        )
-    words = tuple(os.fspath(word) for word in command)
-    if not words or not all(isinstance(word, str) for word in words) or not words[0]:
-        raise ValueError(
-            f"command must be a list of texts and begin with a program, got {command!r:.200}"
-        )
-    return words
-
-
-def _texts(argument: str, given: Any) -> dict[str, str]:
-    table = {} if given is None else dict(given)
-    for name, text in table.items():
-        if not isinstance(name, str) or not isinstance(text, str) or not name or "=" in name:
-            raise TypeError(
-                f"{argument} must be texts by name, as in {{'ALPHA': '{{a}}'}}, got "
-                f"{name!r:.80}: {text!r:.80}"
-            )
-    return table
-
-
-def _inputs(given: Any) -> dict[str, str]:
-    if given is not None and not isinstance(given, Mapping):
-        raise TypeError(
-            "input must be the name of a JSON file, as in 'params.json', or texts by file name, "
-            f"got {given!r:.200}"
-        )
-    texts = {
-        name: text.read_text(encoding="utf-8") if isinstance(text, Path) else text
-        for name, text in (given or {}).items()
-    }
-    return {_inside("input", name): text for name, text in _texts("input", texts).items()}
-
-
-def _inside(argument: str, name: Any) -> str:
-    """A file's name within the folder of a trial."""
-    path = PurePath(name) if isinstance(name, str) and name else None
-    if path is None or path.is_absolute() or ".." in path.parts or not path.parts:
-        raise ValueError(
-            f"{argument} must name a file in the folder where the program runs, as in 'out.json', "
-            f"got {name!r}"
-        )
-    return str(path)
 
 
 def _file_end(path: str) -> tuple[bytes, bool]:
