@@ -1,4 +1,4 @@
-"""What a round of des-c costs beside one of des-mr, workers and server together.
+"""What a round of des-c costs beside one of des-mr: the workers' iterations, and all of it.
 
 Logistic regression on one thread, ten workers. Seconds are the processor's, and the methods take
 turns: the ratio of a turn is that of two medians measured within a second.
@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 import desopt
+from desopt.contract.types import Answer, FloatArray, Task
 from desopt.data import DataSet, load
+from desopt.engines.serial import Serial
 
 METHODS: dict[str, dict[str, Any]] = {
     "des-mr": {"method": "des-mr"},
@@ -26,15 +29,28 @@ SETS = ("rcv1-subset", "news20", "mnist", "a9a")
 ROUNDS = 24
 
 
-def milliseconds(data: DataSet, settings: dict[str, Any], iterations: int) -> float:
-    """Of a round, the median; the first ones, in which nothing is known, do not count."""
-    ends: list[float] = []
+class Timed(Serial):
+    """Notes what the workers take in every round."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+
+    def round(self, task: Task) -> Iterator[Answer]:
+        began = time.process_time()
+        answers = list(super().round(task))
+        self.seconds.append(time.process_time() - began)
+        return iter(answers)
+
+
+def milliseconds(data: DataSet, settings: dict[str, Any], iterations: int) -> FloatArray:
+    """Of the workers and of a whole round: medians, without the first rounds (no estimates)."""
+    ends, engine = list[float](), Timed()
     desopt.minimize(
-        "lr", None, (data.X, data.y), **settings, engine="serial", eval_every=0, progress=False,
+        "lr", None, (data.X, data.y), **settings, engine=engine, eval_every=0, progress=False,
         seed=5, step_size=0.3, iterations=iterations, rounds=ROUNDS,
         callbacks=lambda _: ends.append(time.process_time()),
     )  # fmt: skip
-    return 1000 * float(np.median(np.diff(ends)[2:]))
+    return 1000 * np.array([np.median(engine.seconds[3:]), np.median(np.diff(ends)[2:])])
 
 
 def main() -> None:
@@ -53,10 +69,12 @@ def main() -> None:
                 for _ in range(given.turns)
             ]
         )
-        print(f"{name}: ms per round, and the ratio to des-mr with its quartiles")
-        for method, times in zip(METHODS, turns.T, strict=True):
-            low, ratio, high = np.quantile(times / turns[:, 0], [0.25, 0.5, 0.75])
-            print(f"  {method:18} {np.median(times):6.2f}  {ratio:.2f} ({low:.2f} to {high:.2f})")
+        for what, part in zip(("workers", "round"), np.moveaxis(turns, -1, 0), strict=True):
+            print(f"{name}, {what}: ms, and the ratio to des-mr with its quartiles")
+            for method, times in zip(METHODS, part.T, strict=True):
+                low, ratio, high = np.quantile(times / part[:, 0], [0.25, 0.5, 0.75])
+                line = f"{np.median(times):6.2f}  {ratio:.2f} ({low:.2f} to {high:.2f})"
+                print(f"  {method:18} {line}")
 
 
 if __name__ == "__main__":

@@ -157,7 +157,8 @@ def report() -> Iterator[str]:
         f"Written by `python benchmarks/estimators.py --table`: means over {splits} random splits, "
         f"at most {TRAIN:,} training and {TEST:,} test rows, defaults everywhere. In brackets, the "
         "difference to the best of the others, split by split: its mean and standard error. "
-        "*ahead* and *behind* are differences of more than two standard errors. The single fits "
+        "*ahead* and *behind* are differences of more than two standard errors that four decimals "
+        "show. CPU seconds are medians. The single fits "
         "are in [results.csv](results.csv). What follows from them: [docs](../../docs/sklearn.md)."
     )
     for measure, title, more, models in TABLES:
