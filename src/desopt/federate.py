@@ -54,20 +54,20 @@ def server_app(
     fun, x0
         As for ``minimize``; the data stay with the nodes.
     n
-        The dimension, to start at zeros instead of x0: then no node is ever sent x0.
+        The dimension, for a start at zeros instead of x0. No node is then sent x0.
     columns, standardize, intercept, model
         For the linear models, instead of x0 and n: the names of the columns, which every site's
         data must have; whether they are scaled by their mean and deviation over all sites; whether
         there is a column of ones; and a file for the final model (``desopt.load_model``). The
-        sites then get it too, and send their metrics of it (``client_app``).
+        sites then have the model too, and send their metrics of it (``client_app``).
     finished
         Called with the result; ``result.metrics`` are the sites' own, by site.
     settings
         Those of ``minimize`` except for data and engines (``workers`` is the number of nodes
         M), and those of ``Federation``. A run's configuration (``flwr run --run-config
         'rounds=50 step-size=0.3'``) takes precedence. With ``target`` or ``patience``, ``loss``
-        is "median" unless given: no single node ends the run. ``progress=False``: without the
-        line that every round prints.
+        is "median" unless given, so that no single node ends the run. ``progress=False`` leaves
+        out the line that every round prints.
 
     >>> from desopt.federate import server_app
     >>> type(server_app("lr", n=5, workers=3, rounds=10, deadline=60.0)).__name__

@@ -58,20 +58,20 @@ def register(
     """Make a part of your own available by name.
 
     kind, name, thing
-        ``"method"``: the class of the algorithm, a frozen dataclass with a field ``name``. By name
-        it receives those settings of ``minimize`` that it has as fields.
+        ``"method"``: the class of the algorithm, a frozen dataclass with a field ``name``. Used by
+        name, it receives those settings of ``minimize`` that it has as fields.
         ``"sampler"``: a subclass of ``samplers.Sampler``, or a function ``draw(rng, n)``.
         ``"objective"``: a function ``fun(x, batch)`` or ``fun(x)``, an objective, or the class of
         one; a class receives ``penalty`` if it takes it.
     title, look
-        Of a method: its name and its line (colour, dash, marker) in figures.
+        For a method: its name and its line (colour, dash, marker) in figures.
     sampler
-        Of a method: the sampler that its name stands for, as ``des-mr`` is DES with one.
+        For a method: the sampler that belongs to its name, as ``des-mr`` is DES with a certain one.
     defaults
-        Of a method: settings derived from the size of the problem, such as a population.
+        For a method: settings derived from the size of the problem, such as a population.
 
-    Registering the same class or function again replaces it, as when a notebook's cell runs twice.
-    A name that is taken by something else is refused.
+    Registering the same class or function again replaces it, as when a cell of a notebook runs
+    twice. A name that belongs to something else is refused.
 
     >>> desopt.register("objective", "bowl", lambda x: float(x @ x))
     >>> desopt.minimize("bowl", np.ones(2), rounds=20).fun < 0.1

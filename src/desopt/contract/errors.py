@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 
 class ObjectiveError(RuntimeError):
-    """The user's code failed in a worker; with the place and the original traceback.
+    """The user's code failed in a worker. The message has the place and the original traceback.
 
     >>> def broken(x):
     ...     return 1.0 / 0.0
@@ -59,10 +59,10 @@ def failure(what: str, error: Exception) -> ObjectiveError:
 
 
 class Failed(Exception):
-    """An evaluation without a value: a rejected step, or ranked last.
+    """An evaluation has no value: it counts as a rejected step, or ranks last.
 
-    ``fun`` raises it, as in ``raise desopt.Failed("the solver diverged")``; the run goes on, and
-    the reason is logged. Any other exception ends the run.
+    ``fun`` raises this exception, as in ``raise desopt.Failed("the solver diverged")``. The run
+    goes on, and the reason is logged. Any other exception ends the run.
 
     >>> def half(x):
     ...     if x[0] < 0.0:
@@ -79,7 +79,7 @@ class Failed(Exception):
 
 
 class EngineError(RuntimeError):
-    """The engine could not collect the answers of a round; the journal, if any, resumes.
+    """The engine could not collect the answers of a round. A journal, if any, resumes the run.
 
     >>> issubclass(desopt.EngineError, RuntimeError)
     True

@@ -110,7 +110,7 @@ def side_by_side(shards: Sequence[Shard], passes: float) -> Sequence[Shard]:
 
 
 def distinct(shards: Sequence[Shard]) -> Sequence[Shard]:
-    """The shards to inspect: all of them, but one for a function that loads any worker's data.
+    """The shards to inspect: all, or only one if a function loads the data of any worker.
 
     >>> len(data.distinct(data.Loaders(lambda worker: np.ones(3), 1000)))
     1

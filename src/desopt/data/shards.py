@@ -27,7 +27,7 @@ from desopt.data.gather import gather
 
 
 class Batch(NamedTuple):
-    """The data that the values of a local function are over: a part of a shard, or all of it.
+    """The data over which a local function is evaluated: a part of a shard, or all of it.
 
     ``size`` samples are drawn by ``stream``, with replacement; ``Batches.ALL`` is all rows, where
     there are rows. Nothing is drawn before it is needed: a compiled search draws rows itself.

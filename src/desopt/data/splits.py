@@ -93,7 +93,7 @@ def by_label(
 def dirichlet(
     y: NDArray[np.generic], workers: int, concentration: float, seed: int
 ) -> list[IndexArray]:
-    """Workers' shares of each label's rows are Dirichlet(concentration): skewed if it is small.
+    """Deal each label's rows in Dirichlet(concentration) shares: skewed if it is small.
 
     A worker without rows gets one from the worker with the most.
 
@@ -122,7 +122,9 @@ def dirichlet(
 
 
 def by_quantity(rows: int, workers: int, seed: int, concentration: float = 1.0) -> list[IndexArray]:
-    """Sizes are 1 plus Dirichlet(concentration) shares of the rest: skewed if it is small.
+    """Deal rows in sizes of 1 plus Dirichlet(concentration) shares of the rest.
+
+    Sizes are skewed if the concentration is small.
 
     >>> sum(len(rows) for rows in data.by_quantity(20, workers=3, seed=0))
     20

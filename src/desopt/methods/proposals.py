@@ -36,7 +36,7 @@ _BLOCK = 2**16
 
 
 class Key(NamedTuple):
-    """Whose round it is: together with the iteration this names every draw.
+    """The round of a worker. Together with the iteration it identifies every draw.
 
     >>> desopt.samplers.Key(seed=1, round=2, worker=3)
     Key(seed=1, round=2, worker=3)

@@ -33,12 +33,14 @@ Criterion = Literal["D", "A"]
 class SensorSelection:
     """-log det J (``"D"``) or trace J^-1 (``"A"``) of ``count`` sensors, for ``minimize``.
 
-    ``relaxed``: the weights of the sensors are the point nearest to x with 0 <= w <= 1 and sum w =
-    ``count``; else the sensors with the largest ``count`` numbers in x are selected, and a step
-    that exchanges two of these is a swap. ``noise``: the covariance of the sensors' noise (default:
-    independent, variance 1). ``prior``: the precision with which each parameter is known before.
+    If ``relaxed``, the weights of the sensors are the point nearest to x with 0 <= w <= 1 and
+    sum w = ``count``. Otherwise the sensors with the largest ``count`` numbers in x are selected;
+    a step of the sampler ``swap`` exchanges a sensor for another. ``noise`` is the covariance of
+    the sensors' noise (default: independent, variance 1), ``prior`` the precision with which each
+    parameter is known beforehand.
 
-    A ``batch_size`` of at least a worker's scenarios means all of them, each once.
+    With a ``batch_size`` of at least a worker's number of scenarios, a batch is all of them, each
+    once.
 
     >>> A = np.random.default_rng(0).standard_normal((1, 6, 2))  # scenarios, sensors, parameters
     >>> three = desopt.SensorSelection(3, "A")

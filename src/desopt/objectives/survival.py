@@ -63,11 +63,11 @@ class SurvivalTable(Table):
 class Cox:
     """Cox regression for ``minimize``; data are (X, time, event), X dense or sparse.
 
-    ``ridge`` and ``lasso`` weigh the penalties beside the likelihood per row. ``ties``: how events
-    at the same time count, ``"efron"`` or ``"breslow"``.
+    ``ridge`` and ``lasso`` are the weights of the penalties, relative to the likelihood per row.
+    ``ties`` says how events at the same time count: ``"efron"`` or ``"breslow"``.
 
-    A minibatch is compared within itself. A ``batch_size`` of at least a worker's rows means all of
-    them, each once.
+    An event is compared with rows of the same minibatch only. With a ``batch_size`` of at least a
+    worker's number of rows, a batch is all of them, each once.
 
     >>> X = np.random.default_rng(0).standard_normal((60, 3))
     >>> time, event = np.exp(-X[:, 0]), np.ones(60)

@@ -125,7 +125,7 @@ class End(NamedTuple):
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C during a run. ``result`` holds what was reached; the journal, if any, resumes.
+    """Ctrl-C during a run. ``result`` is the result so far; a journal, if any, resumes the run.
 
     >>> try:
     ...     raise desopt.Interrupted(desopt.minimize(lambda x: float(x @ x), np.ones(2), rounds=3))

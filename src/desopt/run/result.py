@@ -28,14 +28,14 @@ class Result(OptimizeResult):  # type: ignore[misc]  # SciPy has no types
 
     ``fun`` is the full objective at ``x`` (NaN with ``eval_every=0``), ``nfev`` the number of
     values of the local functions that were computed, ``nit`` the number of rounds. ``best_fun``
-    is the least value of the objective in the history and at x0, ``best_x`` the first point that
-    has it; without any evaluation they are NaN and ``x``. ``method`` is that of the run, and
-    ``message`` says why it ended and what was chosen. ``evaluations`` has every single value where
-    values are slow. Besides ``nfev``, ``nfev_ahead`` values were computed ahead and not used, and
-    ``nfev_objective`` values of a plain function for the history.
+    is the least value of the objective in the history and at x0, ``best_x`` the first point with
+    this value; without any evaluation they are NaN and ``x``. ``method`` is that of the run;
+    ``message`` says why the run ended and what was chosen. ``evaluations`` has every single value
+    if values are slow. Besides ``nfev``, ``nfev_ahead`` counts values that were computed ahead and
+    not used, and ``nfev_objective`` values of a plain function for the history.
 
-    Fields are attributes and keys: ``result.x`` is ``result["x"]``. Names of dict's methods are
-    no fields.
+    Fields are attributes and keys: ``result.x`` is ``result["x"]``. The names of dict's methods
+    are not fields.
 
     >>> result = desopt.minimize(lambda x: float(x @ x), np.ones(2), rounds=3)
     >>> result.nit == result["nit"] == len(result.history) == 3

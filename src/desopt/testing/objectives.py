@@ -34,7 +34,7 @@ def check_objective(objective: Objective, data: Any, x: ArrayLike) -> None:
     """Raise an AssertionError where an objective breaks its contract.
 
     ``data`` is as for ``minimize`` (None: no data), ``x`` a point at which values are finite. An
-    objective whose values are no means over rows, such as a ratio, says ``additive = False``.
+    objective whose values are not means over rows, such as a ratio, says ``additive = False``.
 
     >>> X = np.random.default_rng(0).standard_normal((60, 3))
     >>> time, event = np.exp(-X[:, 0]), np.ones(60)
