@@ -33,7 +33,7 @@ import hashlib, os, sys, time
 import numpy as np
 import desopt
 
-engine, journal = sys.argv[1:]
+engine, journal, *hold = sys.argv[1:]
 rng = np.random.default_rng(0)
 
 def tell(text):
@@ -49,8 +49,13 @@ def hang(x, batch):
         time.sleep(600)
     return slow(x, batch)
 
+def done(row):
+    tell(row["round"])
+    if hold and row["round"] == (60 if engine in ("serial", "threads") else 40):
+        time.sleep(900)  # a fast machine must not end the run before it is interrupted
+
 settings = dict(workers=4, engine=engine, seed=7, progress=False, eval_every=5,
-                journal=journal, callbacks=[lambda row: tell(row["round"])])
+                journal=journal, callbacks=[done])
 tell("ready")
 try:
     if engine in ("serial", "threads"):
@@ -115,7 +120,7 @@ class Child:
 
 
 @contextmanager
-def started(folder: Path, engine: str, journal: Path) -> Iterator[Child]:
+def started(folder: Path, engine: str, journal: Path, *hold: str) -> Iterator[Child]:
     """The script in a process group of its own; all its output is read before the block ends.
 
     Output ends only when the last process that has it is gone, so this waits for those too.
@@ -123,7 +128,7 @@ def started(folder: Path, engine: str, journal: Path) -> Iterator[Child]:
     script = folder / "run.py"
     if not script.exists():
         script.write_text(SCRIPT)
-    command = [sys.executable, str(script), engine, str(journal)]
+    command = [sys.executable, str(script), engine, str(journal), *hold]
     errors = journal.with_name(f"{journal.name}.stderr")
     with (
         open(errors, "w") as stderr,
@@ -265,7 +270,7 @@ def test_interrupted_run_resumes(
     rng = np.random.default_rng(1)
     for _ in range(2):
         before = rounds_in(journal)
-        with started(folder, engine, journal) as child:
+        with started(folder, engine, journal, "hold") as child:
             assert child.wait_for("round")
             time.sleep(0.1 * rng.random())
             processes = interrupt(child)
@@ -276,6 +281,8 @@ def test_interrupted_run_resumes(
         rounds = rounds_in(journal)
         assert rounds - before - len(child.rounds()) in (0, 1)
         assert child.lines[-1] == f"interrupted Interrupted {rounds} 6"
+        if rounds == (40 if engine == "processes" else 60):
+            break
     assert finish(folder, engine, journal) == undisturbed[engine]
 
 

@@ -38,6 +38,7 @@ from desopt.contract.types import Answer, FloatArray, State
 from desopt.run.history import Row
 from desopt.run.journal_file import (
     cut,
+    drop,
     lock,
     new_file,
     open_regular,
@@ -114,18 +115,15 @@ class Journal:
             os.fsync(file.fileno())
             if fresh != path:
                 os.link(fresh, path)  # unlike a rename, never over another run's file
-        except BaseException as error:
-            file.close()
+                os.unlink(fresh)
+            return cls(file, digest)
+        except BaseException as error:  # Ctrl-C after the link included
+            drop(file, {path, fresh})
             if isinstance(error, FileExistsError):
                 raise JournalError(
                     f"{path} was made by another run in the meantime; give another file"
                 ) from None
             raise
-        finally:
-            if fresh != path:
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(fresh)
-        return cls(file, digest)
 
     @classmethod
     def reopen(

@@ -12,7 +12,7 @@ import secrets
 import stat
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -96,6 +96,18 @@ def new_file(path: Path) -> tuple[BinaryIO, Path]:
             os.unlink(fresh)
             raise
         file.close()
+
+
+def drop(file: BinaryIO, paths: Iterable[Path]) -> None:
+    """Close the file and delete it under those of the names that are its own."""
+    mine = os.fstat(file.fileno())
+    if fcntl is None:  # Windows deletes no open file; elsewhere the lock is kept until the end
+        file.close()
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(mine, os.stat(path)):
+                os.unlink(path)
+    file.close()
 
 
 def lock(file: BinaryIO, path: Path) -> None:

@@ -34,6 +34,10 @@ if TYPE_CHECKING:
     from desopt.run.result import Result
 
 
+#: In the result of a run that was interrupted before it had an engine.
+_NO_ENGINE: Any = SimpleNamespace(name="none", quick=False)
+
+
 class Session:
     """One run: resumed if its journal exists, and ready to go on.
 
@@ -73,26 +77,28 @@ class Session:
         self._stack.close()
 
     def run(self, engine: str | Engine) -> Result:
-        """All rounds on this engine."""
+        """All rounds on this engine. Ctrl-C, at whatever moment, raises ``Interrupted``."""
         job, settings, record = self.job, self.settings, self.record
-        with self.bar, compilation_noticed(self.bar.compiling):
-            chosen, why = choose(engine, job, record.state, self.log, settings)
-            self.slow.slots = getattr(chosen, "slots", 1)
-            evaluation = self._evaluation(chosen)
-            stopping, observers = self.observers(evaluation)
-            try:
+        chosen, why, evaluation = _NO_ENGINE, "before an engine was chosen", None
+        try:
+            with self.bar, compilation_noticed(self.bar.compiling):
+                chosen, why = choose(engine, job, record.state, self.log, settings)
+                self.slow.slots = getattr(chosen, "slots", 1)
+                evaluation = self._evaluation(chosen)
+                stopping, observers = self.observers(evaluation)
                 end = loop(job, chosen, settings.rounds, record, observers, stopping.limit)
-            except (KeyboardInterrupt, SystemError) as error:
-                if not _is_interrupt(error):
-                    raise
-                result = self.result(self._interrupted(), chosen, why, evaluation.count)
-                raise Interrupted(result) from None
-        result = self.result(end, chosen, why, evaluation.count)
-        if result.nan_count:
-            text = f"fun returned NaN or infinity {result.nan_count} times"
-            if any(not value.reason.startswith(NO_NUMBER) for value in result.evaluations.failed):
-                text = f"{result.nan_count} values failed; result.evaluations says why"
-            warn(text, RuntimeWarning, stacklevel=3)
+            result = self.result(end, chosen, why, evaluation.count)
+            if result.nan_count:
+                text = f"fun returned NaN or infinity {result.nan_count} times"
+                reasons = [value.reason for value in result.evaluations.failed]
+                if not all(reason.startswith(NO_NUMBER) for reason in reasons):
+                    text = f"{result.nan_count} values failed; result.evaluations says why"
+                warn(text, RuntimeWarning, stacklevel=3)
+        except (KeyboardInterrupt, SystemError) as error:
+            if not _is_interrupt(error):
+                raise
+            count = 0 if evaluation is None else evaluation.count
+            raise Interrupted(self.result(self._interrupted(), chosen, why, count)) from None
         return result
 
     def observers(self, evaluation: Evaluation) -> tuple[Stopping, list[Observer]]:
@@ -162,6 +168,7 @@ class Session:
         return planned if budget is None else min(planned, budget)
 
     def _interrupted(self) -> End:
+        self.record.settle()
         for journal in self.journals:
             journal.complete(self.record)
         journal_path: os.PathLike[str] | None = self.settings.journal

@@ -29,17 +29,26 @@ class Record:
     best_x: FloatArray | None = None
     #: Between the states' x and the user's, where they differ.
     space: Space | None = None
-    answers: Sequence[Answer] = ()  # of the last round
+    #: Of the last round of this session.
+    row: Row | None = None
+    answers: Sequence[Answer] = ()
 
     def begin(self, record: Record) -> None:
         if not self.history:
             self.compare(self.initial, self.state.x)
 
     def round(self, row: Row, state: Any, answers: Sequence[Answer]) -> None:
-        self.answers = answers
-        self.history.append(row)
-        self.state = state
-        self.compare(row["loss"], state.x)
+        # Ctrl-C comes where something is called: it finds all three of a round, or none.
+        self.row, self.state, self.answers = row, state, answers
+        self.settle()
+
+    def settle(self) -> None:
+        """Enter the last round into history and best point; a second time changes nothing."""
+        if self.row is None:
+            return
+        if not self.history or self.history[-1] is not self.row:
+            self.history.append(self.row)
+        self.compare(self.row["loss"], self.state.x)
 
     def end(self) -> None:
         if self.history:  # the last row may have been evaluated since
