@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from numpy.typing import NDArray
 
 import desopt
@@ -67,13 +66,19 @@ def test_every_moment_leaves_a_result_and_a_run_that_resumes(tmp_path: Path) -> 
     undisturbed = search(journal("whole"))
     total = pressed_at(0, partial(search, journal("counted")))
     assert total > MOMENTS
-    reached = set()
-    for moment in [*range(1, total, total // MOMENTS), total - 2]:  # clocks may add one or two
+    reached, pressed = set(), 0
+    for moment in [*range(1, total, total // MOMENTS), total - 2]:
         path = journal(str(moment))
-        with pytest.raises(KeyboardInterrupt) as caught:
-            pressed_at(moment, partial(search, path))
-        assert isinstance(caught.value, desopt.Interrupted)
-        result = caught.value.result
+        try:
+            count = pressed_at(moment, partial(search, path))
+        except KeyboardInterrupt as error:
+            interrupt = error
+        else:  # clocks and caches, as that of re, make a run a little shorter or longer
+            assert count < moment
+            continue
+        pressed += 1
+        assert isinstance(interrupt, desopt.Interrupted)
+        result = interrupt.result
         assert result.nit == len(result.history)
         assert result.status == 6
         assert f"interrupted after round {result.nit}; " in result.message
@@ -82,3 +87,4 @@ def test_every_moment_leaves_a_result_and_a_run_that_resumes(tmp_path: Path) -> 
         assert search(path).x.tobytes() == undisturbed.x.tobytes()
         reached.add(result.nit)
     assert reached == set(range(ROUNDS + 1))
+    assert pressed > 0.8 * MOMENTS
