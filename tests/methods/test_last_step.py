@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,28 @@ def test_the_line_finds_the_minimum_along_it() -> None:
     best = 8.0 * 2.0**-3  # alpha = 2^-3
     level = last_step.first_level(ends - 2.0 * best, 100, 0.0)  # secants of (s - best)^2
     assert abs(level + 1.0 + 3.0) <= 1.0  # the sizes of the line are 2 octaves apart
+
+
+def test_noise_in_every_value_is_noticed() -> None:
+    """Without noise nothing is said: warnings are errors."""
+
+    def search(noise: float, correction: str, step_size: Any = "auto") -> None:
+        def fun(x: Any) -> float:
+            chance = np.random.default_rng(zlib.crc32(x.tobytes())).standard_normal()
+            return float(x @ x) + noise * float(chance)
+
+        desopt.minimize(
+            fun, np.ones(20), method="des-c", correction=correction, step_size=step_size, workers=3,
+            iterations=100, rounds=3, seed=2, engine="serial", progress=False,
+        )  # fmt: skip
+
+    for correction in ("full", "bits"):
+        search(0.0, correction)
+        search(1.0, correction, step_size=0.3)
+        with pytest.warns(
+            RuntimeWarning, match="differ by chance, however close .* give a number$"
+        ):
+            search(1.0, correction)
 
 
 def test_secants_in_sixteen_bits() -> None:

@@ -1,6 +1,7 @@
 """The rule of ``zo-nsgd`` for its step size, against NumPy, and what it promises."""
 
 import math
+import zlib
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -130,6 +131,19 @@ def test_engines_and_resuming(engine: str, jobs: int, tmp_path: Path) -> None:
     run(**options, rounds=3, journal=path)
     assert run(**options, journal=path).x.tobytes() == x
     assert desopt.replay(path).tobytes() == x
+
+
+def test_noise_in_every_value_is_noticed() -> None:
+    """Without noise nothing is said, nor of |x|, without a slope in x0: warnings are errors."""
+
+    def noisy(x: Vector, batch: tuple[Vector, Vector]) -> float:
+        return loss(x, batch) + np.random.default_rng(zlib.crc32(x.tobytes())).standard_normal()
+
+    run(rounds=2)
+    run(lambda x, batch: float(np.abs(x).sum()), rounds=2)
+    run(noisy, rounds=2, step_size=0.1)
+    with pytest.warns(RuntimeWarning, match="differ by chance, .* a number and a larger radius$"):
+        run(noisy, rounds=2)
 
 
 def test_too_few_iterations() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, TypeVar
 
@@ -16,6 +16,11 @@ from desopt.contract.types import Answer, FloatArray, IndexArray, Local, LocalSe
 from desopt.methods.samplers import Sampler
 from desopt.methods.searches import ranking
 
+#: What rules of step_size="auto" say of values with noise of their own.
+NOISE = (
+    "step_size='auto' may fail: values of the objective differ by chance, however close the points "
+    "are; give a number"
+)
 #: Fields that ``settings()`` has only where they are given.
 UNLESS_GIVEN = ("box", "constrained", "float32")
 
@@ -90,6 +95,10 @@ class BaseAlgorithm:
     def search(self, task: Task, worker: int) -> LocalSearch:
         """The worker's round; only methods with a ``work`` of their own have none."""
         raise NotImplementedError(f"{type(self).__name__} must define search or work")
+
+    def doubt(self, task: Task, answers: Sequence[Answer]) -> str:
+        """What speaks against the method in the answers to this task; mostly nothing, ""."""
+        return ""
 
     def settings(self) -> dict[str, Any]:
         """All hyper-parameters as plain JSON values; box and constraints only if there are any."""
@@ -194,6 +203,16 @@ def finite_or(new: FloatArray, old: FloatArray) -> FloatArray:
     """``new``, and ``old`` where that is not finite: merged states stay finite."""
     finite = np.isfinite(new)
     return new if finite.all() else np.where(finite, new, old)
+
+
+def by_chance(secants: Iterable[tuple[float, float]]) -> bool:
+    """Whether most secants of f are noise: to a point near x, and to one further on the same line.
+
+    Of a function without noise both are about its slope. Noise makes the first one steeper, as
+    many times as its point is nearer. Without a change of f there is nothing to tell.
+    """
+    noise = [abs(near) > 4.0 * abs(far) for near, far in secants if near != 0.0 != far]
+    return 2 * sum(noise) > len(noise)
 
 
 def directions(seed: int, round: int, worker: int) -> Stream:

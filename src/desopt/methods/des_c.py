@@ -35,7 +35,7 @@ Then a bit is the sign of change_k + c_i^T s_k, and that is what is learnt from.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, ClassVar, Literal
@@ -48,7 +48,7 @@ from desopt.contract.types import Answer, BoolArray, FloatArray, LocalSearch, Ta
 from desopt.kernels import correction as kernels
 from desopt.kernels.steps import momentum_step
 from desopt.methods.aggregation import combine
-from desopt.methods.base import ProblemSize, unmoved
+from desopt.methods.base import NOISE, ProblemSize, unmoved
 from desopt.methods.correction import (
     AdaptedDESCState,
     DESCState,
@@ -121,6 +121,11 @@ class DESC(DES):
         """Those of a task: ||delta_i||, the stage and, if it is followed, the level."""
         level = (state.level,) if isinstance(state, AdaptedDESCState) else ()
         return (*state.spread.tolist(), state.stage, *level)
+
+    def doubt(self, task: Task, answers: Sequence[Answer]) -> str:
+        if self.step_size != AUTO or task.scalars[len(self.shares)] != 1.0:
+            return ""
+        return NOISE if last_step.noisy(self, answers) else ""
 
     # --- a worker's side -------------------------------------------------------------------------
 

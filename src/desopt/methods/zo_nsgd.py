@@ -56,7 +56,7 @@ the sides. Only ratios of slopes count: the rule decides alike for f times any n
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -69,7 +69,14 @@ from desopt.contract.streams import SERVER
 from desopt.contract.types import Answer, Batches, FloatArray, Task
 from desopt.kernels.steps import inner_product, replay_gaussian, sum_of_squares
 from desopt.methods.aggregation import AGGREGATES, combine
-from desopt.methods.base import ProblemSize, TwoPointAlgorithm, directions, unmoved
+from desopt.methods.base import (
+    NOISE,
+    ProblemSize,
+    TwoPointAlgorithm,
+    by_chance,
+    directions,
+    unmoved,
+)
 from desopt.methods.searches import Probe, TwoPoint, affordable
 
 #: Of the rule: K for a slope, two secants and their ends; limits of alpha.
@@ -152,6 +159,14 @@ class ZONSGD(TwoPointAlgorithm):
         with np.errstate(over="ignore"):
             x = self.kept(state.x + alpha * m, state.x)
         return NSGDState(state.round + 1, x, m, alpha, p)
+
+    def doubt(self, task: Task, answers: Sequence[Answer]) -> str:
+        if self.step_size != "auto" or task.scalars[0] != 0.0:
+            return ""
+        probed = -2 * len(self._lengths())
+        slopes = (self.layout.decode(answer).float32 for answer in answers)
+        noisy = by_chance((g[0], (g[probed] + g[probed + 1]) / 2.0) for g in slopes)
+        return NOISE + " and a larger radius" if noisy else ""
 
     def _probes(self, task: Task) -> list[Probe]:
         """Those of the rule: secants on both sides of x at first, then the slope along m."""

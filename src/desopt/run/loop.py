@@ -21,6 +21,7 @@ from desopt.contract.types import Answer, Task
 from desopt.engines import Engine, Job
 from desopt.run.history import End, Row, Status
 from desopt.run.observers import Observer, Record
+from desopt.system.terminal import warn
 
 #: limit(rounds done, evaluations spent): the values that each worker may compute next, or None.
 Budget: TypeAlias = Callable[[int, int], int | None]
@@ -81,6 +82,9 @@ class Rounds:
         self.state = self._job.algorithm.merge(self.state, arriving)
         for _ in arriving:  # whatever the merge left
             pass
+        doubt = getattr(self._job.algorithm, "doubt", _none)(task, self._answers)
+        if doubt:
+            warn(doubt, RuntimeWarning, stacklevel=2)
         row = _row(self._last, self.state.round, self._answers)
         self.limit = self._budget(self.state.round, row["evaluations"])
         return row
@@ -130,6 +134,11 @@ def _loop(server: Rounds, engine: Engine) -> End:
         row["seconds"] += time.perf_counter() - began
         server.finish(row)
     return server.close()
+
+
+def _none(task: Task, answers: Sequence[Answer]) -> str:
+    """The doubt of a method that has none."""
+    return ""
 
 
 def _last_end(ends: Iterator[End | None]) -> End | None:

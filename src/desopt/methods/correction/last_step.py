@@ -42,7 +42,7 @@ from numpy.typing import NDArray
 from desopt.contract.types import Answer, Batches, BoolArray, FloatArray, Task
 from desopt.kernels.portable import exp_of, log
 from desopt.kernels.steps import inner_product, sum_of_squares
-from desopt.methods.base import directions
+from desopt.methods.base import by_chance, directions
 from desopt.methods.correction.states import AdaptedDESCState, DESCState, estimates
 from desopt.methods.searches import Probe, TwoPoint, affordable
 
@@ -53,6 +53,8 @@ if TYPE_CHECKING:
 TINY = -20.0
 #: The most secants along the first line, and the bits of each.
 SECANTS, BITS = 20, 16
+#: The further one of the two secants that show noise ends before this, in octaves.
+CLOSE = -9.5
 
 _GOAL, _GAIN, _MOST = 0.5, 0.25, 0.5
 _LONGEST = 4.0  # lambda
@@ -146,6 +148,13 @@ def found(method: DESC, n: int, answers: Iterable[Answer]) -> float | None:
         bits = method.layout.decode(answer).bits[: method.secants * BITS]
         total, rows = total + share * from_bits(bits), rows + share
     return first_level(total / rows, method.iterations, method.gain(n)) if rows else None
+
+
+def noisy(method: DESC, answers: Iterable[Answer]) -> bool:
+    """Whether the first secants along -g are noise: then g is, too."""
+    far = int(np.searchsorted(octaves(method.secants), CLOSE)) - 1
+    bits = (method.layout.decode(answer).bits[: method.secants * BITS] for answer in answers)
+    return far > 0 and by_chance((secants[0], secants[far]) for secants in map(from_bits, bits))
 
 
 class Following:
