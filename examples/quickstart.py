@@ -1,6 +1,6 @@
 """Logistic regression from function values alone, with the data spread over ten workers.
 
-Needs scikit-learn for the data: pip install 'desopt[sklearn]'
+Needs scikit-learn for the data: pip install '.[sklearn]' in a clone.
 """
 
 import numpy as np

@@ -1,6 +1,6 @@
 """Train a PyTorch module on its error rate, which has no gradient, and keep it in kilobytes.
 
-Needs PyTorch: pip install 'desopt[torch]'.
+Needs PyTorch: pip install '.[torch]' in a clone.
 """
 
 import tempfile
