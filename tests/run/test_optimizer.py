@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 import desopt
 from desopt.run.history import Status
-from desopt.run.values import SUFFIX
+from desopt.run.values import SUFFIX, ValueLog
 
 Floats = NDArray[np.float64]
 N = 5
@@ -150,6 +150,26 @@ def test_told_from_another_process(tmp_path: Path) -> None:
         assert second.id.endswith(".0.0.2.1")  # accepted, as f(x) has no value
     with pytest.raises(FileNotFoundError, match="ask for trials first"):
         desopt.tell(tmp_path / "other", first.id, 4.0)
+
+
+def test_told_from_another_process_while_a_value_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = SMALL | {"method": "es", "journal": tmp_path / "j"}
+    with desopt.Optimizer(np.zeros(N), **settings) as opt:
+        x, first = opt.ask(2)
+        write = ValueLog.add
+
+        def late(log: ValueLog, *outcome: Any) -> None:  # after tell has looked at the file
+            monkeypatch.undo()
+            desopt.tell(tmp_path / "j", first.id, 4.0)
+            write(log, *outcome)
+
+        monkeypatch.setattr(ValueLog, "add", late)
+        assert opt.tell(x, 5.0)
+        assert not opt.open()
+        (second,) = opt.ask()
+        assert second.id.endswith(".0.0.2.1")
 
 
 def test_data_told_from_another_process(tmp_path: Path) -> None:

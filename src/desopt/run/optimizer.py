@@ -86,6 +86,7 @@ class Optimizer:
             )
             self._rounds.begin()
             self._since = time.monotonic()
+            self._seen = len(self._log.evaluations)  # values that the searches know of
             self._next_round()
             self._advance()
         except BaseException:
@@ -146,10 +147,11 @@ class Optimizer:
 
     def refresh(self) -> None:
         """Take over the values that other processes have told (``desopt.tell``)."""
-        before = len(self._log.evaluations)
         self._log.refresh()
-        for item in self._log.evaluations[before:]:
-            if self._round is not None and (found := self._round.find(item.key)) is not None:
+        values = self._log.evaluations
+        while self._seen < len(values):  # also those that came while a value was written
+            key, self._seen = values[self._seen].key, self._seen + 1
+            if self._round is not None and (found := self._round.find(key)) is not None:
                 self._use(found)
 
     def known(self, trial: Trial) -> Outcome | None:
