@@ -101,16 +101,17 @@ class CMAES(PopulationAlgorithm):
         return CMAState(0, x0, self.step_size, zeros, zeros, zeros, np.ones(n), factor)
 
     def plan(self, state: CMAState) -> Task:
-        shape = np.concatenate((state.scale, state.factor))
-        return Task(state.round, state.x, (state.sigma, *shape.tolist()))
+        memory = np.concatenate((state.scale, state.factor))
+        return Task(state.round, state.x, (state.sigma,), memory=memory)
 
     def search(self, task: Task, worker: int) -> Population:
-        sigma, *shape = task.scalars
-        numbers, n = np.array(shape), task.x.size
+        assert task.memory is not None
+        (sigma,), n = task.scalars, task.x.size
+        shape = task.memory.copy()  # read-only it would have kernels of its own
         members = affordable(self.population, task.limit)
         return Population(
             task, worker, directions(self.seed, task.round, SERVER), sigma, members=members,
-            layout=self.layout, shape=partial(_shape, numbers[n:], numbers[:n]), box=self.box,
+            layout=self.layout, shape=partial(_shape, shape[n:], shape[:n]), box=self.box,
             constrained=self.constrained,
         )  # fmt: skip
 
