@@ -1,6 +1,7 @@
 """Rounds of single values: the bits of whole rounds, in any order, from a log, with failures."""
 
 import math
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -19,6 +20,7 @@ from desopt.data import as_shards
 from desopt.engines import Job
 from desopt.engines.by_value import ByValue
 from desopt.engines.serial import Serial
+from desopt.engines.threads import Threads
 from desopt.engines.trials import Key, Outcome, Trial, TrialRound, outcome_of
 from desopt.objectives import PythonObjective
 from desopt.objectives.scaled import ScaledObjective
@@ -201,3 +203,24 @@ def test_points_ahead_wait_for_a_value_that_is_about_to_come(
     engine._submit(trial)
     now[0] += age
     assert engine._value_expected() is expected
+
+
+def test_one_thread_loads_the_data_that_others_wait_for() -> None:
+    calls: list[int] = []
+
+    def load(worker: int) -> tuple[Floats, Floats]:
+        calls.append(worker)
+        time.sleep(0.2)  # time for the others to begin
+        return np.ones((20, N)), np.ones(20)
+
+    algorithm = make("es-csa", population=9)
+    job = Job(algorithm, PythonObjective(squares), as_shards(load, 1, 0), 5, 0, N)
+    engine = ByValue(Threads(4), always=True)
+    engine.start(job)
+    try:
+        task = first_task(job)
+        engine.begin(job.algorithm.init(task.x))
+        assert same(list(engine.round(task)), whole(job, task))
+    finally:
+        engine.close()
+    assert calls == [0]

@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
+from threading import Lock
 from typing import Any, Protocol
 
 from desopt.contract.codec import digest_of
@@ -62,7 +63,7 @@ class Job:
     def __post_init__(self) -> None:
         # not a bound method: in a cycle, the data of a run would wait for the garbage collector
         parts = self.objective, self.shards, self.seed, self.batch_size, self.n
-        self._local = lru_cache(maxsize=OPEN_SHARDS)(partial(_open, *parts))
+        self._local = _in_turn(lru_cache(maxsize=OPEN_SHARDS)(partial(_open, *parts)))
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_local"}
@@ -167,6 +168,17 @@ class Job:
         except ObjectiveError as error:
             error.worker = worker
             raise
+
+
+def _in_turn(opened: Callable[[int], WorkerData]) -> Callable[[int], WorkerData]:
+    """The same, where threads that need one worker's data wait for the first: it loads them."""
+    locks = [Lock() for _ in range(64)]
+
+    def wait_and_open(worker: int) -> WorkerData:
+        with locks[worker % len(locks)]:
+            return opened(worker)
+
+    return wait_and_open
 
 
 def _open(
