@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import errno
 import fcntl
 import hashlib
 import json
@@ -30,6 +31,7 @@ from test_journal import ROUNDS, assert_same, run
 
 import desopt
 from desopt.cli.replay import replay as command
+from desopt.methods import DES
 from desopt.run import journal as journals
 from desopt.run.journal_file import lock, remove_leftovers
 
@@ -481,6 +483,20 @@ def test_a_new_journal_is_locked_before_it_has_its_name(
     result = run(path)
     assert tried == [path]
     assert_same(result, run(None))
+    assert [file.name for file in tmp_path.iterdir()] == ["j"]
+
+
+def test_a_file_system_without_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(source: Any, target: Any) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refused)
+    path = tmp_path / "j"
+    assert_same(run(path), run(None))
+    before = path.read_bytes()
+    with pytest.raises(desopt.JournalError, match="made by another run"):
+        journals.Journal.create(path, {}, DES().init(np.zeros(2)))
+    assert path.read_bytes() == before
     assert [file.name for file in tmp_path.iterdir()] == ["j"]
 
 

@@ -39,6 +39,7 @@ from desopt.run.history import Row
 from desopt.run.journal_file import (
     cut,
     drop,
+    give_name,
     lock,
     new_file,
     open_regular,
@@ -114,8 +115,7 @@ class Journal:
             write_all(file, data)
             os.fsync(file.fileno())
             if fresh != path:
-                os.link(fresh, path)  # unlike a rename, never over another run's file
-                os.unlink(fresh)
+                give_name(fresh, path)
             return cls(file, digest)
         except BaseException as error:  # Ctrl-C after the link included
             drop(file, {path, fresh})

@@ -98,6 +98,23 @@ def new_file(path: Path) -> tuple[BinaryIO, Path]:
         file.close()
 
 
+def give_name(fresh: Path, path: Path) -> None:
+    """Give a new file its name; unlike a rename, never over another run's file."""
+    try:
+        os.link(fresh, path)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without hard links, such as exFAT: take the name first
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+        try:
+            os.replace(fresh, path)
+        except BaseException:
+            os.unlink(path)
+            raise
+    else:
+        os.unlink(fresh)
+
+
 def drop(file: BinaryIO, paths: Iterable[Path]) -> None:
     """Close the file and delete it under those of the names that are its own."""
     mine = os.fstat(file.fileno())
