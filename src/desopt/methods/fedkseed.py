@@ -39,6 +39,9 @@ from desopt.kernels.steps import replay_gaussian
 from desopt.methods.base import PointState, TwoPointAlgorithm, directions, unmoved
 from desopt.methods.searches import TwoPoint, affordable
 
+#: The most candidates: a server keeps a number for each.
+MOST_CANDIDATES = 2**16
+
 
 @dataclass(frozen=True, kw_only=True)
 class FedKSeed(TwoPointAlgorithm):
@@ -49,8 +52,8 @@ class FedKSeed(TwoPointAlgorithm):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 1 <= self.candidates <= 2**16:
-            raise ValueError(f"candidates must be 1 to {2**16}, got {self.candidates!r}")
+        if not 1 <= self.candidates <= MOST_CANDIDATES:
+            raise ValueError(f"candidates must be 1 to {MOST_CANDIDATES}, got {self.candidates!r}")
 
     def search(self, task: Task, worker: int) -> TwoPoint:
         count = affordable(self.estimates, task.limit, each=2)

@@ -42,13 +42,11 @@ def _anything(name: str, value: Any) -> Any:
     return value
 
 
-def _up_to(limit: str) -> Check:
-    """1 to a limit of the random streams, which are imported late: they load numba."""
+def _up_to(limit: str, module: str = "desopt.contract.streams", least: int = 1) -> Check:
+    """Up to a limit of a module, which is imported late: it loads numba."""
 
     def check(name: str, value: Any) -> int:
-        return checks.whole(
-            name, value, 1, getattr(import_module("desopt.contract.streams"), limit)
-        )
+        return checks.whole(name, value, least, getattr(import_module(module), limit))
 
     return check
 
@@ -289,10 +287,10 @@ OPTIONS: tuple[Option, ...] = (
             _optional(partial(checks.whole, least=2)), doors=RUNS),
     _method("correlations", 256, int,
             "The largest number of variables whose correlations cma-es learns.",
-            partial(checks.whole, least=0, most=4096), doors=RUNS),
+            _up_to("MOST_CORRELATED", "desopt.methods.cma_es", 0), doors=RUNS),
     _method("perturbations", 10, int, "P, directions per local step of decomfl.", _FROM_ONE),
     _method("candidates", 4096, int, "C, directions from which fedkseed draws.",
-            partial(checks.whole, least=1, most=2**16)),
+            _up_to("MOST_CANDIDATES", "desopt.methods.fedkseed")),
     _method("correction", "full", str, "What des-c sends besides accept bits.",
             _one_of(correction_names), choices=correction_names),
     _method("aggregate", "mean", str, "How the workers' points are combined.",
