@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import errno
 import io
 import json
 import os
@@ -479,3 +480,18 @@ def test_data_list(tmp_path: Path) -> None:
     assert "677,399" in rows["rcv1"]
     assert "generated" in rows["susy-like"]
     assert "\x1b" not in done.stdout
+
+
+def test_a_digest_that_cannot_be_noted_leaves_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(source: Any, target: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    path, notes = tmp_path / "a", tmp_path / "notes"
+    path.write_bytes(b"1")
+    os.utime(path, (1.0, 1.0))
+    monkeypatch.setattr(cache, "_SETTLED", -1.0)  # its ctime is now
+    monkeypatch.setattr(os, "replace", full)
+    assert len(cache.file_digest(path, notes / "a")) == 32
+    assert list(notes.iterdir()) == []

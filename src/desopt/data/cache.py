@@ -27,6 +27,7 @@ from scipy import sparse
 from desopt.contract.types import FloatArray
 from desopt.data.digests import of_file
 from desopt.data.matrices import Matrix, checked_csr, csr
+from desopt.system.files import write_whole
 
 #: Incremented whenever the same source would give different arrays or files.
 FORMAT_VERSION = 4
@@ -80,7 +81,7 @@ def file_digest(path: Path, note: Path | None = None) -> str:
     if settled and _version(path)[0] == before:
         with suppress(OSError):  # a read-only folder
             note.parent.mkdir(parents=True, exist_ok=True)
-            _replace(note, f"{before}\n{digest}")
+            write_whole(note, f"{before}\n{digest}".encode("ascii"))
     return digest
 
 
@@ -92,12 +93,6 @@ def _version(path: Path) -> tuple[str, bool]:
     times = found.st_mtime_ns, found.st_ctime_ns
     settled = time.time() - max(times) / 1e9 > _SETTLED
     return f"{found.st_dev} {found.st_ino} {found.st_size} {times[0]} {times[1]}", settled
-
-
-def _replace(path: Path, text: str) -> None:
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=_WRITING, delete=False) as file:
-        file.write(text)
-    os.replace(file.name, path)
 
 
 def _digest(text: str) -> str:
