@@ -232,6 +232,20 @@ def test_silent_connections_do_not_keep_others_out(
         connection.close()
 
 
+def test_threads_that_cannot_be_started_take_no_place(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refused)
+        for _ in range(serving.MOST + 8):
+            with pytest.raises((http.client.HTTPException, OSError)):
+                asked(server, "/api/overview")
+    assert asked(server, "/api/overview")["runs"]
+
+
 def test_the_command_serves_until_ctrl_c(root: Path) -> None:
     command = [sys.executable, "-m", "desopt", "watch", str(root / "in"), "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
