@@ -615,6 +615,7 @@ def test_threads_end_after_a_failed_merge() -> None:
 def test_processes_leave_nothing_open() -> None:
     me = psutil.Process()
     run(least_squares, SHARDS, engine="processes", jobs=1)
+    gc.collect()  # what other tests have left
     before = me.num_fds()
     run(least_squares, SHARDS, engine="processes", jobs=1)
     with pytest.raises(desopt.ObjectiveError):
