@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from desopt.contract.errors import Failed, check_name, failure
-from desopt.contract.types import Batches, FloatArray, LocalSearch
+from desopt.contract.types import FloatArray, LocalSearch
 from desopt.data import Arrays, Batch, Loaders, NoData, Partitioned, Rows, Shard, all_finite
 from desopt.kernels import scores
 from desopt.kernels.losses import L2SVM, LR, LSVM, NSVM
@@ -208,8 +208,7 @@ class ScoreFunction(LinearFunction):
     """A loss of scores on one batch, or on a fresh one for each iteration."""
 
     def __init__(self, model: ScoreModel, batch: Batch, x: FloatArray) -> None:
-        if batch.shard.size is not None and batch.size >= batch.shard.size:
-            batch = batch._replace(batches=Batches.ALL)
+        batch = batch.or_all()
         super().__init__(model, batch, x)
         self._function = None if isinstance(model.loss, str) else model.loss
         self._parameter = model.parameter
