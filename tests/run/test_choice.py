@@ -289,6 +289,20 @@ def pools(folder: Path, **settings: Any) -> list[int]:
     return [int(size) for path in folder.iterdir() for size in path.read_text().split()]
 
 
+def test_an_engine_without_all_verbs_of_an_evaluator_has_whole_rounds() -> None:
+    class Own:
+        """A serial engine that can evaluate points, but does not count their messages."""
+
+        def __init__(self) -> None:
+            inner = Serial()
+            for name in dir(inner):
+                if not name.startswith("_") and name != "count_round":
+                    setattr(self, name, getattr(inner, name))
+
+    result = run(lambda x: float(x @ x), None, engine=Own(), jobs=None, log_values=True)
+    assert not result.evaluations
+
+
 def test_libraries_in_a_process_use_its_share(untold: pytest.MonkeyPatch, tmp_path: Path) -> None:
     pytest.importorskip("threadpoolctl")
     found = pools(tmp_path, jobs=2)

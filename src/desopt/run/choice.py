@@ -26,8 +26,8 @@ from desopt.system.parallel import cores
 
 _VERBS = ("start", "begin", "round", "evaluate", "traffic", "repeated", "close")
 
-#: The verbs of engines that evaluate single values.
-_BY_VALUE = ("slots", "submit", "completed")
+#: The verbs that an ``Evaluator`` has besides.
+_BY_VALUE = ("slots", "count_round", "submit", "completed")
 
 #: The settings of engines that do not take all of jobs, timeouts and attempts.
 _TAKES: dict[str, tuple[str, ...]] = {
