@@ -115,6 +115,19 @@ class PlansAnotherRound(DES):
         return Task(state.round + 1, state.x)
 
 
+class PlansByChance(DES):
+    calls: ClassVar[list[int]] = []
+
+    def plan(self, state: DESState) -> Task:
+        self.calls.append(state.round)
+        return Task(state.round, state.x, memory=np.full(2, float(len(self.calls))))
+
+
+class MemoryGrows(DES):
+    def plan(self, state: DESState) -> Task:
+        return Task(state.round, state.x, memory=np.zeros(state.round + 1))
+
+
 class IgnoresTheLimit(DES):
     def search(self, task: Task, worker: int) -> LocalSearch:
         return super().search(replace(task, limit=None), worker)
@@ -274,6 +287,8 @@ class NotFrozen:
         (WholeOnPaper(iterations=10), "all of a worker's rows if cost.whole"),
         (StartsElsewhere(), "init starts at x0"),
         (PlansAnotherRound(), "plan gives a Task of the state's round"),
+        (PlansByChance(), "plan is a function of the state. Two calls"),
+        (MemoryGrows(iterations=10), "has one size in all rounds.* 2 numbers in round 1, 1 before"),
         (IgnoresTheLimit(iterations=10), "at most Task.limit values. limit 2 .*computed 11"),
         (LongPayload(iterations=10), "layout.size bytes. It has 3, the layout 2"),
         (StrayBits(iterations=10), "decode accepts every answer.*beyond bit 9"),

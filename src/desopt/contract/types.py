@@ -38,8 +38,8 @@ Step: TypeAlias = tuple[IndexArray | None, FloatArray]
 class Task:
     """What every worker needs to know of one round: its number, x_t, and a few scalars.
 
-    ``memory`` is for methods whose workers need more of the state than x: one flat array of it,
-    which wire peers have in their own copy of the state.
+    ``memory`` is for methods whose workers need more of the state than x: one flat array of it, of
+    the same size in all rounds, which wire peers have in their own copy of the state.
 
     ``limit`` is the most values that the round may compute, where the run's budget leaves fewer
     than the method would use (else None); that of ``Algorithm.work`` is one worker's share. In the

@@ -139,9 +139,9 @@ def _check_start(claim: Claims, algorithm: Any) -> None:
         f"It gave {task!r:.200}",
     )
     claim(
-        bits(list(task.scalars)) == bits(list(again.scalars)),
+        bits([task.scalars, task.memory]) == bits([again.scalars, again.memory]),
         "plan is a function of the state",
-        f"Two calls gave the scalars {task.scalars} and {again.scalars}",
+        "Two calls gave other scalars or another memory",
     )
 
 
@@ -180,8 +180,14 @@ def _rounds(claim: Claims, algorithm: Any, count: int = 3) -> Iterator[tuple[Any
 
     job = small_job(algorithm, counted)
     state = algorithm.init(np.zeros(N))
+    size = np.size(algorithm.plan(state).memory)
     for round in range(count):
         before, task = state_bits(state), algorithm.plan(state)
+        claim(
+            np.size(task.memory) == size,
+            "a task's memory has one size in all rounds: engines make room for it once",
+            f"It has {np.size(task.memory)} numbers in round {round}, {size} before",
+        )
         calls, answers = 0, []
         for worker in range(job.workers):
             answers.append(job.work(task, worker))
