@@ -25,7 +25,7 @@ def test_solvers_are_methods() -> None:
 
 @pytest.mark.parametrize(
     ("only", "error"),
-    [("bbob:es-cas", "did you mean 'es-csa'"), ("bbob:640", "nothing matches"), ("", "unknown")],
+    [("bbob:es-cas", "did you mean 'es-csa'"), ("bbob:640", "no part matches"), ("", "unknown")],
 )
 def test_names_that_match_nothing(only: str, error: str) -> None:
     with pytest.raises(ValueError, match=error):

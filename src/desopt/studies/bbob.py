@@ -32,6 +32,7 @@ from desopt.contract.types import FloatArray
 from desopt.engines.processes.python import python
 from desopt.run.journal_file import lock
 from desopt.run.minimize import minimize
+from desopt.studies.selectors import selected
 from desopt.system.parallel import THREAD_VARIABLES
 from desopt.system.support import require_processes
 from desopt.system.watched import Watched
@@ -127,20 +128,7 @@ def parts(scale: str | None = None, only: Sequence[str] = ()) -> list[Part]:
             for solver in SOLVERS
             for n in sizes
         ]
-    wanted = [[names.split(",") for names in selector.split(":")] for selector in only]
-    known = dict.fromkeys(name for part in every for name in part.names)
-    for name in (name for selector in wanted for names in selector for name in names):
-        check_name("name in --only", name, known)
-    found = [part for part in every if not only or any(_fits(part, each) for each in wanted)]
-    if not found:
-        raise ValueError(
-            f"nothing matches --only {' '.join(only)}; a colon means and, a comma means or"
-        )
-    return found
-
-
-def _fits(part: Part, selector: Sequence[Sequence[str]]) -> bool:
-    return all(any(name in part.names for name in names) for names in selector)
+    return selected(only, "part", ((part, part.names) for part in every))
 
 
 def left(chosen: Sequence[Part], folder: Path) -> list[Part]:

@@ -20,6 +20,7 @@ from desopt.studies.estimates import Estimates
 from desopt.studies.export import write_csv
 from desopt.studies.leases import forget_failures
 from desopt.studies.problems import code
+from desopt.studies.selectors import selected
 from desopt.studies.store import Store
 from desopt.studies.views import View
 
@@ -80,29 +81,15 @@ def select_cases(items: Items, only: Sequence[str]) -> dict[str, list[Case]]:
     """
     if not only:
         return {item: list(cases) for item, cases in items.items()}
-    wanted = [[part.split(",") for part in selector.split(":")] for selector in only]
-    known = sorted(
-        {name for item, cases in items.items() for c in cases for name in _names(item, c)}
-    )
-    for name in (name for parts in wanted for part in parts for name in part):
-        check_name("name in --only", name, known)
-    chosen = {
-        item: [case for case in cases if _matches(_names(item, case), wanted)]
-        for item, cases in items.items()
-    }
-    if not any(chosen.values()):
-        raise ValueError(
-            f"no case matches --only {' '.join(only)}; a colon means and, a comma means or"
-        )
-    return {item: cases for item, cases in chosen.items() if cases}
+    named = (((i, c), _names(i, c)) for i, cases in items.items() for c in cases)
+    chosen: dict[str, list[Case]] = {}
+    for item, case in selected(only, "case", named):
+        chosen.setdefault(item, []).append(case)
+    return chosen
 
 
 def _names(item: str, case: Case) -> tuple[str, ...]:
     return item, case.data, case.problem, case.method, case.partition
-
-
-def _matches(names: tuple[str, ...], wanted: Sequence[Sequence[Sequence[str]]]) -> bool:
-    return any(all(any(n in names for n in part) for part in parts) for parts in wanted)
 
 
 def paper(
