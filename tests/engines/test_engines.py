@@ -612,6 +612,37 @@ def test_threads_end_after_a_failed_merge() -> None:
     assert ended
 
 
+def test_threads_end_where_not_all_could_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that were started do not wait for a round that never came to be."""
+    computed, start, begun = threading.Semaphore(0), threading.Thread.start, list[str]()
+
+    def fun(x: Vector) -> float:
+        computed.release()
+        return 0.0
+
+    def only_one(thread: threading.Thread) -> None:
+        if begun:
+            for _ in range(2 * 6):  # two values each of the six workers that there is room for
+                assert computed.acquire(timeout=300)
+            time.sleep(0.3)  # then the one that was started waits
+            raise RuntimeError("can't start new thread")
+        begun.append(thread.name)
+        start(thread)
+
+    engine, algorithm = Threads(3), DES(iterations=1)
+    engine.start(Job(algorithm, PythonObjective(fun), as_shards(None, 200, 0), 1, 0, 1))
+    state = algorithm.init(np.zeros(1))
+    engine.begin(state)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", only_one)
+        with pytest.raises(RuntimeError, match="can't start"):
+            list(engine.round(algorithm.plan(state)))
+    closing = threading.Thread(target=engine.close, daemon=True)
+    closing.start()
+    closing.join(60)
+    assert not closing.is_alive()
+
+
 def test_processes_leave_nothing_open() -> None:
     me = psutil.Process()
     run(least_squares, SHARDS, engine="processes", jobs=1)

@@ -98,8 +98,8 @@ class Threads(InMemory):
             room.release(self._threads)  # threads that wait for room find no worker left
 
         assert self._pool is not None
-        futures = [self._pool.submit(serve) for _ in range(self._threads - 1)]
         try:
+            futures = [self._pool.submit(serve) for _ in range(self._threads - 1)]
             for worker in workers:
                 while worker not in results:
                     if (taken := next(left, None)) is not None:
