@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from helpers.small_studies import CASE, SHORT, reply_of
 
-from desopt.studies import leases
+from desopt.studies import leases, runner
+from desopt.studies.estimates import Estimates
 from desopt.studies.leases import Session
 from desopt.studies.store import Store
 
@@ -124,3 +125,17 @@ def test_failures_are_tried_again_only_where_asked(tmp_path: Path) -> None:
         session.finish(SHORT, "", {"error": "no"})
         leases.forget_failures(store, [CASE])
         assert (session.claim(CASE), session.claim(SHORT)) == ("mine", "finished")
+
+
+def test_a_session_ends_where_no_thread_can_be_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(slot: runner.Slot) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(runner.Slot, "start", refused)
+    with Store.open(tmp_path, create=True) as store:
+        store.add({"curves": [CASE]})
+        with pytest.raises(RuntimeError, match="can't start"):
+            runner.run(store, [CASE], Estimates(None), jobs=2)
+        assert not store.query("SELECT * FROM sessions")

@@ -201,7 +201,8 @@ def run(
         for slot in slots:
             slot.stop()
         for slot in slots:
-            slot.join()
+            if slot.is_alive():  # else it has ended, or could not be started
+                slot.join()
         with suppress(sqlite3.Error):  # disk full: the other sessions notice that we are gone
             session.leave()
     for error in (slot.error for slot in slots if slot.error):
