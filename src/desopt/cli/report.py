@@ -85,9 +85,11 @@ def _print_claims(claims: Sequence[Claim]) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    from desopt.report.verdicts import FAILS, HOLDS, UNKNOWN
+
     if not claims:
         return
-    colours = {"holds": "green", "does not hold": "red", "not enough data": "dim"}
+    colours = {HOLDS: "green", FAILS: "red", UNKNOWN: "dim"}
     table = Table("claim", "verdict", "numbers", box=SIMPLE)
     for claim in claims:
         verdict = Text(claim.verdict, colours[claim.verdict])

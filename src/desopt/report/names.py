@@ -7,6 +7,7 @@ from typing import Any
 
 from desopt.methods.registry import METHODS
 from desopt.objectives.losses import LOSSES
+from desopt.studies.cases import FIXED
 from desopt.studies.output import short
 from desopt.studies.paper import FURTHER, STAND_INS, representative
 from desopt.studies.problems import NO_DATA
@@ -39,7 +40,6 @@ ITEMS = {
     "batch": "Minibatch size",
 }
 GENERATED = "(generated)"
-FIXED = "fixed"  # a case's ``step_rule`` where its step size is a number
 
 
 def method(name: str) -> str:

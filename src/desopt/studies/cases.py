@@ -20,6 +20,9 @@ from desopt.data.splits import check_partition
 from desopt.run.options import options_of
 from desopt.studies.output import short
 
+#: The ``step_rule`` of a case whose step size is a number.
+FIXED = "fixed"
+
 #: SQLite's integers have 64 bits.
 MAX_INTEGER = 2**63 - 1
 
@@ -140,8 +143,8 @@ class Case:
 
     @property
     def step_rule(self) -> str:
-        """Whether the step size is "fixed" or the result of a rule, "auto"."""
-        return self.step_size if isinstance(self.step_size, str) else "fixed"
+        """Whether the step size is ``FIXED`` or the result of a rule, "auto"."""
+        return self.step_size if isinstance(self.step_size, str) else FIXED
 
     @property
     def label(self) -> str:
