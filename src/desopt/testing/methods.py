@@ -11,12 +11,10 @@ from typing import Any
 import numpy as np
 
 from desopt.contract.codec import pack_state, unpack_state
-from desopt.contract.payload import Cost, Layout
+from desopt.contract.payload import Layout
 from desopt.contract.space import Box
 from desopt.contract.types import Algorithm, Answer, FloatArray, LocalSearch, Task
 from desopt.engines import Job
-from desopt.methods.base import UNLESS_GIVEN
-from desopt.methods.registry import METHODS, restore
 from desopt.objectives import WorkerData
 from desopt.testing.claims import (
     BATCH,
@@ -31,6 +29,7 @@ from desopt.testing.claims import (
     small_job,
     state_bits,
 )
+from desopt.testing.declarations import check_declarations, check_settings
 
 _HUGE = float(np.finfo(np.float64).max)
 
@@ -46,8 +45,8 @@ def check_method(algorithm: Algorithm) -> None:
     >>> desopt.testing.check_method(DES(iterations=5, step_size=0.3))
     """
     claim = Claims(f"method {getattr(algorithm, 'name', type(algorithm).__name__)!r}")
-    _check_declarations(claim, algorithm)
-    _check_settings(claim, algorithm)
+    check_declarations(claim, algorithm)
+    check_settings(claim, algorithm)
     with claim.no_global_randomness(), warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # overflows of values that are not finite
         _check_start(claim, algorithm)
@@ -61,68 +60,6 @@ def check_method(algorithm: Algorithm) -> None:
         single = getattr(algorithm, "float32", False)  # whose numbers need not be within bounds
         if "bounds" in getattr(algorithm, "observes", ()) and not single:
             _check_box(claim, algorithm)
-
-
-def _check_declarations(claim: Claims, algorithm: Any) -> None:
-    claim.has(
-        algorithm, "name", "state_type", "layout", "cost", "init", "plan", "work", "merge",
-        "settings",
-    )  # fmt: skip
-    parameters = getattr(type(algorithm), "__dataclass_params__", None)
-    claim(
-        parameters is not None and parameters.frozen,
-        "a method is a frozen dataclass",
-        f"{type(algorithm).__name__} needs @dataclass(frozen=True, kw_only=True)",
-    )
-    claim(isinstance(algorithm.layout, Layout), "layout is a Layout", f"It is {algorithm.layout!r}")
-    cost = algorithm.cost
-    claim(isinstance(cost, Cost), "cost is a Cost", f"It is {cost!r}")
-    claim(1 <= cost.least <= cost.most, "1 <= cost.least <= cost.most", f"cost is {cost}")
-    claim(
-        isinstance(algorithm.state_type, type) and dataclasses.is_dataclass(algorithm.state_type),
-        "state_type is the class of the states, a dataclass",
-        f"It is {algorithm.state_type!r}",
-    )
-
-
-def _check_settings(claim: Claims, algorithm: Any) -> None:
-    settings = claim.plain_settings(algorithm)
-    claim(
-        settings["name"] == algorithm.name,
-        "settings() has the name of the method",
-        f"settings() has {settings['name']!r}, name is {algorithm.name!r}",
-    )
-    given = [f.name for f in dataclasses.fields(algorithm) if f.init]
-    optional = {name for name in UNLESS_GIVEN if not getattr(algorithm, name, None)}
-    missing = set(given) - set(settings) - optional
-    claim(
-        not missing,
-        "settings() has every field: it is the identity of a run",
-        f"It lacks {', '.join(sorted(missing))}",
-    )
-    unpickled = claim.pickles(algorithm)
-    claim(
-        unpickled.settings() == settings,
-        "a pickled copy has the same settings",
-        f"They are {unpickled.settings()}, not {settings}",
-    )
-    entry = METHODS.get(algorithm.name)
-    if entry is not None and entry.algorithm is type(algorithm):
-        rebuilt: Any = restore(settings, getattr(algorithm, "sampler", None))
-    else:  # fields with settings of their own, such as samplers, stay as they are
-        own = {name: getattr(algorithm, name, value) for name, value in settings.items()}
-        plain = {
-            name: own[name] if hasattr(own[name], "settings") else settings[name] for name in own
-        }
-        try:
-            rebuilt = type(algorithm)(**plain)
-        except (TypeError, ValueError) as error:
-            rebuilt = error
-    claim(
-        rebuilt == algorithm,
-        "a method rebuilt from its settings equals the original",
-        f"It is {rebuilt!r}, not {algorithm!r}",
-    )
 
 
 def _check_start(claim: Claims, algorithm: Any) -> None:
@@ -211,7 +148,7 @@ def _check_box(claim: Claims, algorithm: Any) -> None:
     """All points and every x in a box, from payloads as from points."""
     box = Box(np.full(N, -0.05), np.full(N, 0.04))
     algorithm = dataclasses.replace(algorithm, box=box)
-    _check_settings(claim, algorithm)
+    check_settings(claim, algorithm)
 
     def inside(x: FloatArray) -> bool:
         return bool(((x >= box.lower) & (x <= box.upper)).all())
