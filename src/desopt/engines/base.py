@@ -28,6 +28,9 @@ from desopt.data.checks import refuse_width
 from desopt.objectives import WorkerData
 from desopt.protocol.replica import VERSION
 
+#: The members of an engine, by which one is known.
+MEMBERS = ("name", "repeated", "start", "begin", "round", "evaluate", "traffic", "close")
+
 #: Memory for final points of workers until they are merged; beyond it, points are replayed.
 HANDOVER_BYTES = 2**28
 

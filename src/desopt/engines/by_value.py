@@ -18,6 +18,9 @@ from desopt.contract.types import Answer, Batches, Task
 from desopt.engines.base import Engine, Job
 from desopt.engines.trials import OBJECTIVE, Key, Log, NoLog, Outcome, Trial, TrialRound
 
+#: The members that an ``Evaluator`` has besides those of an engine.
+MEMBERS = ("slots", "count_round", "submit", "completed")
+
 #: Seconds of a value from which on single values are worth a message and a line in a log.
 SLOW = 0.01
 

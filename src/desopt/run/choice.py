@@ -13,7 +13,7 @@ from typing import Any
 import cloudpickle
 
 from desopt.data import distinct
-from desopt.engines import ENGINES, Engine, Job
+from desopt.engines import ENGINES, Engine, Job, base, by_value
 from desopt.engines.by_value import SLOW, ByValue
 from desopt.engines.matrix import Matrix
 from desopt.engines.trials import Log, NoLog, TrialRound, outcome_of
@@ -23,11 +23,6 @@ from desopt.run.code_digest import user_parts
 from desopt.run.options import refuse_settings_beside
 from desopt.system import support
 from desopt.system.parallel import cores
-
-_VERBS = ("start", "begin", "round", "evaluate", "traffic", "repeated", "close")
-
-#: The verbs that an ``Evaluator`` has besides.
-_BY_VALUE = ("slots", "count_round", "submit", "completed")
 
 #: The settings of engines that do not take all of jobs, timeouts and attempts.
 _TAKES: dict[str, tuple[str, ...]] = {
@@ -46,7 +41,7 @@ def choose(
 ) -> tuple[Engine, str]:
     """The engine, and a phrase that says which one and why."""
     if not isinstance(engine, str):
-        if isinstance(engine, type) or not all(map(partial(hasattr, engine), _VERBS)):
+        if isinstance(engine, type) or not all(map(partial(hasattr, engine), base.MEMBERS)):
             names = ", ".join(["auto", *ENGINES])
             raise TypeError(f"engine must be one of {names} or an engine object, got {engine!r}")
         refuse_settings_beside("engine", engine, settings)
@@ -83,7 +78,7 @@ def _check_matrix(engine: str, settings: SimpleNamespace) -> None:
 
 def _by_value(engine: Engine, job: Job, log: Log, settings: SimpleNamespace) -> Engine:
     """The engine for single values, where it can evaluate them and that may pay."""
-    able = all(hasattr(engine, verb) for verb in _BY_VALUE)
+    able = all(map(partial(hasattr, engine), by_value.MEMBERS))
     timed = getattr(engine, "evaluation_timeout", None) is not None
     if job.objective.compiled or not able or not _has_search(job):
         return engine

@@ -8,15 +8,13 @@ from typing import Any
 from desopt.contract.payload import Cost, Layout
 from desopt.methods.base import UNLESS_GIVEN
 from desopt.methods.registry import METHODS, restore
+from desopt.plugins import METHOD_MEMBERS
 from desopt.testing.claims import Claims
 
 
 def check_declarations(claim: Claims, algorithm: Any) -> None:
     """All members, of the right kinds."""
-    claim.has(
-        algorithm, "name", "state_type", "layout", "cost", "init", "plan", "work", "merge",
-        "settings",
-    )  # fmt: skip
+    claim.has(algorithm, "name", *METHOD_MEMBERS)
     parameters = getattr(type(algorithm), "__dataclass_params__", None)
     claim(
         parameters is not None and parameters.frozen,

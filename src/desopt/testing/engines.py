@@ -16,6 +16,7 @@ from desopt.contract.errors import ObjectiveError
 from desopt.contract.types import Answer, FloatArray
 from desopt.data import as_shards
 from desopt.engines import Engine, Job
+from desopt.engines.base import MEMBERS
 from desopt.engines.serial import Serial
 from desopt.methods.des import DES
 from desopt.objectives import PythonObjective
@@ -52,7 +53,7 @@ def check_engine(make: Callable[[], Engine]) -> None:
     """
     engine = make()
     claim = Claims(f"engine {getattr(engine, 'name', type(engine).__name__)!r}")
-    claim.has(engine, "name", "repeated", "start", "begin", "round", "evaluate", "traffic", "close")
+    claim.has(engine, *MEMBERS)
     for participation in (1.0, 0.5):
         _check_run(claim, engine, participation)
     before = _open_resources()

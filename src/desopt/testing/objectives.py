@@ -17,6 +17,7 @@ from desopt.methods.es_csa import ESCSA
 from desopt.methods.fed_zo import FedZOGD, FedZOSGD
 from desopt.methods.samplers import SAMPLERS, CustomSampler
 from desopt.methods.zo_signsgd import ZOSignSGD
+from desopt.plugins import OBJECTIVE_MEMBERS
 from desopt.testing.claims import SEED, Claims, bits, dialogue, read_only, sent
 
 #: Rows for which the mean is compared with the values of single rows.
@@ -41,7 +42,7 @@ def check_objective(objective: Objective, data: Any, x: ArrayLike) -> None:
     >>> desopt.testing.check_objective(desopt.Cox(), (X, time, event), np.zeros(3))
     """
     claim = Claims(f"objective {type(objective).__name__}")
-    claim.has(objective, "compiled", "settings", "prepare", "dimension", "bind")
+    claim.has(objective, *OBJECTIVE_MEMBERS)
     settings = claim.plain_settings(objective)
     at = read_only(np.asarray(x, np.float64))
     shard = _prepared(claim, objective, data, at)
