@@ -10,7 +10,6 @@ two points of the curve by linear interpolation.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -21,16 +20,26 @@ from desopt.report import drawing, names, style
 from desopt.report.figures import PlannedFigure
 from desopt.report.findings import Findings
 from desopt.report.results import Results, Series
+from desopt.report.rival_progress import (
+    BASES,
+    Comparison,
+    Found,
+    budget_of,
+    by_instance,
+    compare,
+    least_losses,
+    loss_at,
+    loss_of,
+    with_chosen_step,
+)
 from desopt.report.tables import MISSING, Table
 from desopt.report.verdicts import Claim, conclude, count
-from desopt.studies.rivals import GRID, PARTITIONS, Instance, chosen, grid, instances
+from desopt.studies.rivals import GRID, PARTITIONS, Instance, grid, instances
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 OURS, SHARED = ("des-mr", "des", "des-c"), "zo-nsgd"
-#: The comparisons, with their titles.
-BASES = {"rounds": "equal round trips", "upload": "equal bytes"}
 #: A method that is less than this share of progress behind is not behind.
 CLOSE = 0.02
 #: Most of the progress.
@@ -39,19 +48,8 @@ REACHED = 0.9
 MOST = 0.75
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """The progress of methods on instances, on one basis; ``auto`` methods end in " auto"."""
-
-    basis: str
-    progress: Mapping[Instance, Mapping[str, float]]
-
-    def of(self, partition: str) -> dict[Instance, Mapping[str, float]]:
-        return {i: found for i, found in self.progress.items() if i.partition == partition}
-
-
 def findings(results: Results) -> Findings:
-    found = _by_instance(results.item("rivals"))
+    found = by_instance(results.item("rivals"))
     compared = {basis: compare(found, basis) for basis in BASES}
     claims = [
         *(_leads(compared[basis], partition) for partition in PARTITIONS for basis in BASES),
@@ -77,81 +75,21 @@ def findings(results: Results) -> Findings:
     )
 
 
-# --- the comparison --------------------------------------------------------------------------
-
-
-def _name(series: Series) -> str:
-    auto = series.case.step_size == "auto"
-    return f"{series.case.method} auto" if auto else series.case.method
-
-
 def _title(name: str) -> str:
     method, _, auto = name.partition(" ")
     return names.method(method) + (f", {auto}" if auto else "")
 
 
-def _by_instance(series: Iterable[Series]) -> dict[Instance, dict[str, list[Series]]]:
-    """All series of an instance by method, one for each of its step sizes."""
-    found: dict[Instance, dict[str, list[Series]]] = {}
-    for s in series:
-        key = Instance(s.case.data, s.case.problem, s.case.partition)
-        found.setdefault(key, {}).setdefault(_name(s), []).append(s)
-    return found
-
-
-def loss_at(s: Series, basis: str, budget: float) -> float:
-    """The median training loss where the cost reaches the budget."""
-    return float(np.interp(budget, s.x[basis], s.median("train_loss")))
-
-
-def _budget(group: Mapping[str, Sequence[Series]], basis: str) -> float:
-    return min(float(s.x[basis][-1]) for series in group.values() for s in series)
-
-
-def _chosen(series: Sequence[Series], basis: str) -> Series:
-    """With the step size that was chosen for the basis, if there are two."""
-    s, case = series[0], series[0].case
-    if len(series) == 1:
-        return s
-    step = chosen(Instance(case.data, case.problem, case.partition), case.method)[basis == "upload"]
-    return next(s for s in series if s.case.step_size == step)
-
-
-def _loss(series: Sequence[Series], basis: str, budget: float) -> float:
-    return loss_at(_chosen(series, basis), basis, budget)
-
-
-def _least(found: Mapping[Instance, Mapping[str, Sequence[Series]]]) -> dict[Any, float]:
-    """f* by data set and problem."""
-    least: dict[Any, float] = {}
-    for i, group in found.items():
-        ends = [s.final() for series in group.values() for s in series]
-        least[i.data, i.problem] = min([*ends, least.get((i.data, i.problem), np.inf)])
-    return least
-
-
-def compare(found: Mapping[Instance, Mapping[str, Sequence[Series]]], basis: str) -> Comparison:
-    least, progress = _least(found), {}
-    for i, group in found.items():
-        budget = _budget(group, basis)
-        start = next(iter(group.values()))[0].start
-        whole = start - least[i.data, i.problem]
-        progress[i] = {
-            name: (start - _loss(series, basis, budget)) / whole for name, series in group.items()
-        }
-    return Comparison(basis, progress)
-
-
 def choose(results: Results) -> dict[str, str]:
     """The step sizes of ``studies.rivals.CHOSEN``, from the item ``tuning``."""
-    found = _by_instance(results.item("tuning"))
+    found = by_instance(results.item("tuning"))
     best: dict[str, list[str]] = {}
     for i in instances():
         for method, series in found[i].items():
             steps = grid(method, i.data)
             factors = []
             for basis in BASES:
-                budget = _budget(found[i], basis)
+                budget = budget_of(found[i], basis)
                 s = min(series, key=lambda s: (loss_at(s, basis, budget), s.case.step_size))
                 factors.append(f"{GRID[steps.index(float(s.case.step_size))]:g}")
             best.setdefault(method, []).append("/".join(dict.fromkeys(factors)))
@@ -251,7 +189,7 @@ def _order(found: Iterable[str]) -> list[str]:
 
 
 def _summary(compared: Mapping[str, Comparison],
-             found: Mapping[Instance, Mapping[str, Sequence[Series]]]) -> Table:  # fmt: skip
+             found: Found) -> Table:  # fmt: skip
     """Median progress and instances led, by method."""
     columns = [(partition, basis) for partition in PARTITIONS for basis in BASES]
     methods = _order({name for group in found.values() for name in group})
@@ -279,16 +217,19 @@ def _summary(compared: Mapping[str, Comparison],
     )
 
 
-def _reaching(found: Mapping[Instance, Mapping[str, Sequence[Series]]]) -> Table:
+def _reaching(found: Found) -> Table:
     """The costs of most of the progress; infinite for runs that do not come that far."""
-    least, methods = _least(found), _order({name for group in found.values() for name in group})
+    least, methods = (
+        least_losses(found),
+        _order({name for group in found.values() for name in group}),
+    )
     rows = []
     for name in methods:
         rows.append([_title(name)])
         for partition, basis in ((p, basis) for p in PARTITIONS for basis in BASES):
             here = {i: group for i, group in found.items() if i.partition == partition}
             costs = [
-                _cost_of(_chosen(group[name], "rounds"), basis, least[i.data, i.problem])
+                _cost_of(with_chosen_step(group[name], "rounds"), basis, least[i.data, i.problem])
                 for i, group in here.items()
                 if name in group
             ]
@@ -315,18 +256,18 @@ def _cost_of(s: Series, basis: str, least: float) -> float:
     return float(np.interp(REACHED, progress[k - 1 : k + 1], s.x[basis][k - 1 : k + 1]))
 
 
-def _bytes(name: str, found: Mapping[Instance, Mapping[str, Sequence[Series]]]) -> str:
+def _bytes(name: str, found: Found) -> str:
     """Bytes of a worker's message per round."""
     s = next(group[name][0] for group in found.values() if name in group)
     return f"{s.x['upload'][-1] / s.x['rounds'][-1] / s.case.workers:.0f}"
 
 
-def _losses(found: Mapping[Instance, Mapping[str, Sequence[Series]]], basis: str) -> Table:
+def _losses(found: Found, basis: str) -> Table:
     methods = _order({name for group in found.values() for name in group})
     rows, bold = [], set()
     for place, (i, group) in enumerate(found.items()):
-        budget = _budget(group, basis)
-        losses = {name: _loss(series, basis, budget) for name, series in group.items()}
+        budget = budget_of(group, basis)
+        losses = {name: loss_of(series, basis, budget) for name, series in group.items()}
         best = min(losses.values())
         cells = [f"{losses[name]:.4f}" if name in losses else MISSING for name in methods]
         bold |= {
@@ -347,9 +288,7 @@ def _losses(found: Mapping[Instance, Mapping[str, Sequence[Series]]], basis: str
 # --- figures ---------------------------------------------------------------------------------
 
 
-def _figures(
-    compared: Mapping[str, Comparison], found: Mapping[Instance, Mapping[str, Sequence[Series]]]
-) -> list[PlannedFigure]:
+def _figures(compared: Mapping[str, Comparison], found: Found) -> list[PlannedFigure]:
     figures = [
         PlannedFigure(
             "rivals-progress",
@@ -414,7 +353,11 @@ def _curves(groups: Sequence[tuple[Instance, Mapping[str, Sequence[Series]]]]) -
     panels = figure.subplots(len(groups), len(costs), squeeze=False)
     for row, (i, group) in enumerate(groups):
         for axes, cost in zip(panels[row], costs, strict=True):
-            lines = [(_chosen(group[name], cost), _look(name)) for name in methods if name in group]
+            lines = [
+                (with_chosen_step(group[name], cost), _look(name))
+                for name in methods
+                if name in group
+            ]
             drawing.cost_panel(axes, lines, cost)
             if row == len(groups) - 1:
                 axes.set_xlabel(names.COSTS[cost])
