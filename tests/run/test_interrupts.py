@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 import desopt
@@ -25,6 +26,10 @@ def search(journal: Path) -> Any:
         sphere, np.ones(4), method="des", workers=2, rounds=ROUNDS, iterations=3, seed=3,
         engine="serial", journal=journal, snapshot_every=2, progress=False,
     )  # fmt: skip
+
+
+def refused(*_names: Any) -> None:
+    raise PermissionError("no hard links here")
 
 
 def isgenerator(frame: Any) -> bool:
@@ -57,17 +62,22 @@ def pressed_at(moment: int, run: Callable[[], Any]) -> int:
     return count
 
 
-def test_every_moment_leaves_a_result_and_a_run_that_resumes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("links", [True, False], ids=["links", "no links"])
+def test_every_moment_leaves_a_result_and_a_run_that_resumes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
+) -> None:
     def journal(name: str) -> Path:
         """In a folder of its own: the files beside a new journal are looked at, too."""
         (tmp_path / name).mkdir()
         return tmp_path / name / "j"
 
+    if not links:
+        monkeypatch.setattr("os.link", refused)
     undisturbed = search(journal("whole"))
     total = pressed_at(0, partial(search, journal("counted")))
     assert total > MOMENTS
     reached, pressed = set(), 0
-    for moment in [*range(1, total, total // MOMENTS), total - 2]:
+    for moment in sorted({*range(1, total, total // MOMENTS), total - 2}):
         path = journal(str(moment))
         try:
             count = pressed_at(moment, partial(search, path))

@@ -105,11 +105,14 @@ def give_name(fresh: Path, path: Path) -> None:
     except FileExistsError:
         raise
     except OSError:  # a file system without hard links, such as exFAT: take the name first
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
         try:
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
             os.replace(fresh, path)
+        except FileExistsError:
+            raise
         except BaseException:
-            os.unlink(path)
+            if path.exists() and path.stat().st_size == 0:
+                os.unlink(path)
             raise
     else:
         os.unlink(fresh)
