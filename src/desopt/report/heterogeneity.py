@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from desopt.studies.paper import PROBLEMS
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-#: Methods by the settings of their series, with titles, colours and markers.
+#: Methods by the settings of their series.
 TITLES = {
     "des-mr": "DES-mR",
     "des-c": "DES-C",
@@ -37,12 +37,8 @@ TITLES = {
     "des-c auto": "DES-C, auto",
     "zo-nsgd auto": "ZO-NSGD, auto",
 }
-LOOKS = {
-    "des-c": ("#AA4499", "o"),
-    "des-c bits": ("#332288", "s"),
-    "des-c auto": ("#DDAA33", "D"),
-    "zo-nsgd auto": ("#117733", "^"),
-}
+#: All forms of a method have its colour; those with a setting of their own are hollow.
+MARKERS = {"des-c": "o", "des-c bits": "s", "des-c auto": "D", "zo-nsgd auto": "^"}
 #: DES must lose this share by the skew for a gap to be counted.
 LEAST_GAP = 0.02
 #: Sets with at most as many coordinates as iterations.
@@ -312,12 +308,10 @@ def _gaps(found: Losses) -> Figure:
     panels = figure.subplots(1, len(PROBLEMS), sharey=True, squeeze=False)[0]
     for axes, problem in zip(panels, PROBLEMS, strict=True):
         for row, data in enumerate(sets):
-            for (name, (colour, marker)), shift in zip(
-                LOOKS.items(), (-0.27, -0.09, 0.09, 0.27), strict=True
-            ):
+            for name, shift in zip(MARKERS, (-0.27, -0.09, 0.09, 0.27), strict=True):
                 gap = found.gap((data, problem), "sorted", name)
                 if gap is not None:  # what is far below 0 is at the edge
-                    axes.plot(max(gap, -0.28), row + shift, marker, color=colour, markersize=4)
+                    axes.plot(max(gap, -0.28), row + shift, **_dot(name))
         axes.axvline(1.0, color="0.6", linewidth=0.8)
         axes.set_xlim(-0.3, 1.25)
         axes.set_title(names.problem(problem))
@@ -325,7 +319,16 @@ def _gaps(found: Losses) -> Figure:
         axes.set_yticks(range(len(sets)), [names.data(name, False) for name in sets])
         axes.xaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
     panels[0].set_ylim(len(sets) - 0.5, -0.5)
-    for name, (colour, marker) in LOOKS.items():
-        panels[0].plot([], [], marker, color=colour, markersize=4, label=TITLES[name])
-    figure.legend(loc="outside lower center", ncols=len(LOOKS))
+    for name in MARKERS:
+        panels[0].plot([], [], **_dot(name), label=TITLES[name])
+    figure.legend(loc="outside lower center", ncols=len(MARKERS))
     return figure
+
+
+def _dot(name: str) -> dict[str, Any]:
+    method, _, form = name.partition(" ")
+    colour = style.method_look(method).colour
+    return {
+        "color": colour, "marker": MARKERS[name], "markersize": 3.5, "linestyle": "",
+        "markeredgewidth": 1, "markerfacecolor": "white" if form else colour,
+    }  # fmt: skip
