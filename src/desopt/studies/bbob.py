@@ -199,9 +199,9 @@ def _run(chosen: Sequence[Part], folder: Path, jobs: int, watch: Callable[[Part]
             news.put(None)
 
     threads = [threading.Thread(target=work, daemon=True) for _ in range(jobs)]
-    for thread in threads:
-        thread.start()
     try:
+        for thread in threads:
+            thread.start()
         alive = len(threads)
         while alive:
             found = news.get()
@@ -217,7 +217,8 @@ def _run(chosen: Sequence[Part], folder: Path, jobs: int, watch: Callable[[Part]
             for process in running:
                 process.stop()
         for thread in threads:
-            thread.join()
+            if thread.is_alive():  # else it has ended, or could not be started
+                thread.join()
 
 
 def _start(part: Part, folder: Path) -> Watched:

@@ -28,7 +28,7 @@ from desopt.engines.trials import Outcome, Trial, is_over_data
 START_LIMIT = 300.0
 
 
-@dataclass
+@dataclass(eq=False)  # one is itself only: points are arrays
 class _Flight:
     """A trial, and the call on its way to a value: ``load``, ``prepare`` or ``value``."""
 
