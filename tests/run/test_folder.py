@@ -72,6 +72,17 @@ def test_a_run_and_its_folder(file: Path, tmp_path: Path) -> None:
     assert f"digest        {result.digest}\n" in done.stdout
 
 
+def test_what_is_on_by_default_can_be_turned_off(tmp_path: Path) -> None:
+    (tmp_path / "my_switches.py").write_text("def f(x):\n    return float(x @ x)\n")
+    words = ("--python", "my_switches:f", "--n", 2, "--rounds", 1, "--out", "a")
+    assert call(*words, "--no-ahead", "--no-log-values", cwd=tmp_path).returncode == 0
+    settings = json.loads((tmp_path / "a" / "settings.json").read_text())
+    assert (settings["ahead"], settings["log_values"]) == (False, False)
+    assert call("--resume", "--out", "a", "--ahead", "--log-values", cwd=tmp_path).returncode == 0
+    settings = json.loads((tmp_path / "a" / "settings.json").read_text())
+    assert (settings["ahead"], settings["log_values"]) == (True, True)
+
+
 def test_a_run_leaves_a_model_that_finds_its_columns_by_name(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     X = (random.standard_normal((250, 3)) * [1.0, 50.0, 0.1] + [60.0, 200.0, 0.0]).round(4)

@@ -83,7 +83,11 @@ def _add_choices(param: Any) -> None:
 
 
 def parameter(name: str, default: Any, kind: Any, **info: Any) -> Parameter:
-    annotation = Annotated[kind, typer.Option(f"--{name.replace('_', '-')}", **info)]
+    words = name.replace("_", "-")
+    # what is not off by itself needs a word that turns it off
+    switch = default is not False and kind in (bool, bool | None)
+    names = f"--{words}/--no-{words}" if switch else f"--{words}"
+    annotation = Annotated[kind, typer.Option(names, **info)]
     return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
