@@ -72,6 +72,15 @@ def test_a_run_and_its_folder(file: Path, tmp_path: Path) -> None:
     assert f"digest        {result.digest}\n" in done.stdout
 
 
+def test_a_budget_too_small_for_a_round_ends_at_the_start(file: Path, tmp_path: Path) -> None:
+    done = call("--data", file, *SMALL, "--max-evaluations", 2, "--out", "a", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "ended         max_evaluations 2 spent but for 2, too few for a round" in done.stdout
+    summary = json.loads((tmp_path / "a" / "result.json").read_text())
+    assert (summary["rounds"], summary["loss"]) == (0, summary["initial_loss"])
+    assert not (tmp_path / "a" / "model.json").exists()  # nothing is trained
+
+
 def test_what_is_on_by_default_can_be_turned_off(tmp_path: Path) -> None:
     (tmp_path / "my_switches.py").write_text("def f(x):\n    return float(x @ x)\n")
     words = ("--python", "my_switches:f", "--n", 2, "--rounds", 1, "--out", "a")

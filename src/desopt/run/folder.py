@@ -173,7 +173,7 @@ def execute(
     except Interrupted as stop:
         save(folder, stop.result, problem.judge)
         raise
-    if problem.inputs is not None:
+    if problem.inputs is not None and result.nit:  # without a round nothing is trained
         config = journal.read_header(folder / JOURNAL)["config"]
         provenance = provenance_of(config, result.nit, result.x)
         model_of(result.x, settings.loss, problem.inputs, provenance).save(folder / MODEL)
