@@ -304,6 +304,18 @@ def test_a_failure_is_recorded_and_tried_again_when_asked(tmp_path: Path) -> Non
     assert re.search("1 of 1 cases failed: .*choose 1 to 6.*--retry", str(result.exception))
 
 
+def test_more_rows_than_there_are_is_said_at_once(tmp_path: Path) -> None:
+    (tmp_path / "little.csv").write_text("label,a\n" + "1,2\n-1,3\n" * 4)
+    path, out = study_of(tmp_path, 1, 2), tmp_path / "out"
+    path.write_text(path.read_text().replace("susy-like", "little.csv"))
+    for more in ([], ["--list"]):
+        result = CliRunner().invoke(app, ["suite", str(path), "--out", str(out), *more])
+        assert isinstance(result.exception, ValueError)
+        assert re.match(r"rows is [\d,]+, but little\.csv has 8: ", str(result.exception))
+        assert result.output == ""
+    assert not out.exists()
+
+
 def test_what_is_missing_is_said_at_once(tmp_path: Path) -> None:
     path = study_of(tmp_path, 1, 2)
     path.write_text(path.read_text().replace("susy-like", "nowhere.csv"))

@@ -177,7 +177,9 @@ def _list(study: Study, folder: Path, jobs: int, data_dir: str | None) -> None:
     from desopt.studies.database import FILE
     from desopt.studies.datasets import digest_if_available
     from desopt.studies.store import Store
+    from desopt.studies.study import check_rows
 
+    check_rows(study, data_dir)
     study = study.with_digests({d: digest_if_available(d, data_dir) for d in study.data})
     with Store.open(folder) if (folder / FILE).exists() else nullcontext() as store:
         for line in case_list(study, store, jobs, data_dir):

@@ -15,11 +15,12 @@ from desopt.studies import paper as papers
 from desopt.studies import runner, toml
 from desopt.studies.builtin import BUILT_IN
 from desopt.studies.cases import Case
-from desopt.studies.datasets import digest, digest_if_available
+from desopt.studies.datasets import digest, digest_if_available, dimensions
 from desopt.studies.estimates import Estimates
 from desopt.studies.export import write_csv
 from desopt.studies.leases import forget_failures
-from desopt.studies.problems import code
+from desopt.studies.output import short
+from desopt.studies.problems import NO_DATA, code
 from desopt.studies.selectors import selected
 from desopt.studies.store import Store
 from desopt.studies.views import View
@@ -155,8 +156,9 @@ def run(
 
     ``retry`` also runs cases that have failed. ``watch`` is called twice a second.
     """
-    # A missing data set is reported now, not after hours.
+    # A data set that is missing or too small is reported now, not after hours.
     study = study.with_digests({name: digest(name, data_dir) for name in study.data})
+    check_rows(study, data_dir)
     with Store.open(folder, create=True) as store:
         _check_name(store, study, folder)
         store.note("study", study.name)
@@ -169,6 +171,17 @@ def run(
             forget_failures(store, study.cases)
         estimates = Estimates(data_dir, store.timings())
         return runner.run(store, study.cases, estimates, jobs, watch)
+
+
+def check_rows(study: Study, data_dir: str | None) -> None:
+    """Refuse cases with more rows than their data set has: all of them would fail."""
+    wanted = {(case.data, case.rows) for case in study.cases if case.rows is not None}
+    for name, rows in sorted(wanted):
+        if name != NO_DATA and rows > (most := dimensions(name, data_dir).rows):
+            raise ValueError(
+                f"rows is {rows:,}, but {short(name)} has {most:,}: take fewer, or leave rows out "
+                "for all; items may have rows of their own"
+            )
 
 
 def _check_name(store: Store, study: Study, folder: Path) -> None:
