@@ -198,6 +198,15 @@ def test_an_item_replaces_what_is_shared(tmp_path: Path) -> None:
     assert [(c.budget, c.run, c.workers) for c in items["b"]] == [(5.0, 0, 3), (5.0, 1, 3)]
 
 
+def test_what_is_listed_twice_counts_once(tmp_path: Path) -> None:
+    text = SMALL + "rounds = 3\nseeds = [4, 4, 5]\nmomentum = [0, 0.0]\n"
+    _, items, figures = toml.read(
+        written(tmp_path, text + 'figures = ["train_loss", "train_loss:rounds"]')
+    )
+    assert [(case.run, case.momentum) for case in items["mine"]] == [(4, 0.0), (5, 0.0)]
+    assert figures == (views.View("train_loss"),)
+
+
 def test_figures_are_a_metric_against_a_cost(tmp_path: Path) -> None:
     figures = toml.read(
         written(tmp_path, SMALL + "rounds = 3\nfigures = ['test_error', 'train_loss:bytes']")

@@ -57,9 +57,8 @@ def read(path: Path) -> Definition:
 
 def _study(content: dict[str, Any], stem: str) -> Definition:
     name, items = content.pop("name", stem), content.pop("items", None)
-    figures = tuple(
-        map(View.parse, _values("figures", content.pop("figures", [*map(str, DEFAULT)])))
-    )
+    wanted = _values("figures", content.pop("figures", [*map(str, DEFAULT)]))
+    figures = tuple(dict.fromkeys(map(View.parse, wanted)))
     plugins.load(_names("plugins", content.pop("plugins", [])))
     if not isinstance(name, str) or not name:
         raise TypeError(f"name must be a text, got {name!r}")
@@ -101,7 +100,10 @@ def _cases(item: str, keys: dict[str, Any]) -> list[Case]:
     if count > MAX_CASES:
         raise ValueError(f"item {item!r} would have {count:,} cases, more than {MAX_CASES:,}")
     combinations = product(seeds, *grid.values())
-    return [make_case(run=run, **dict(zip(grid, rest, strict=True))) for run, *rest in combinations]
+    cases = (
+        make_case(run=run, **dict(zip(grid, rest, strict=True))) for run, *rest in combinations
+    )
+    return list(dict.fromkeys(cases))  # a value listed twice, such as 1 and 1.0, is one case
 
 
 def _values(key: str, value: Any) -> list[Any]:
