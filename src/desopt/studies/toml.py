@@ -17,6 +17,7 @@ from desopt import plugins
 from desopt.contract.errors import check_name
 from desopt.methods import METHODS
 from desopt.studies import problems
+from desopt.studies.builtin import BUILT_IN
 from desopt.studies.cases import NAMES, Case, make_case
 from desopt.studies.views import DEFAULT, View
 
@@ -45,7 +46,8 @@ def read(path: Path) -> Definition:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ValueError(
-            f"there is no study {str(path)!r}: give 'paper' or the path of a TOML file"
+            f"there is no study {str(path)!r}: give paper, {', '.join(BUILT_IN)}, bbob, or the "
+            "path of a TOML file"
         ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"{path} is not TOML: {error}") from None
