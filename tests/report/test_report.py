@@ -463,9 +463,15 @@ def test_errors_say_what_to_do(folder: Path, tmp_path: Path) -> None:
         assert done.returncode == code
         assert text in done.stderr
         assert done.stderr.count("\n") == 1
-    only_failed = [outcome(case(), status="failed", message="no", curve={})]
-    with pytest.raises(ValueError, match="nothing to report"):
+    message = "ObjectiveError: no\n\nOriginal traceback:\nTraceback (most recent"
+    only_failed = [outcome(case(), status="failed", message=message, curve={})]
+    with pytest.raises(
+        ValueError, match=r"nothing to report; 1 failed: ObjectiveError: no; .*retry"
+    ):
         read_results(write(tmp_path / "failed", {"curves": only_failed}))
+    both = [*only_failed, outcome(case(run=1))]
+    table = tables.failures(read_results(write(tmp_path / "both", {"curves": both})))
+    assert table.rows[0][0] == "ObjectiveError: no"
 
 
 def test_without_matplotlib(

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -79,6 +80,16 @@ def test_a_budget_too_small_for_a_round_ends_at_the_start(file: Path, tmp_path: 
     summary = json.loads((tmp_path / "a" / "result.json").read_text())
     assert (summary["rounds"], summary["loss"]) == (0, summary["initial_loss"])
     assert not (tmp_path / "a" / "model.json").exists()  # nothing is trained
+
+
+def test_an_error_of_ones_own_function_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "my_mistake.py").write_text("def f(x):\n    raise KeyError('no such part')\n")
+    done = call("--python", "my_mistake:f", "--n", 2, "--engine", "serial", cwd=tmp_path)
+    assert done.returncode == 1
+    assert re.fullmatch(
+        r"desopt: fun failed \(.*\): KeyError: 'no such part' \(--debug shows where\)\n",
+        done.stderr,
+    )
 
 
 def test_what_is_on_by_default_can_be_turned_off(tmp_path: Path) -> None:

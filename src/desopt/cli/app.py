@@ -29,6 +29,7 @@ from desopt.cli import (
     watch,
 )
 from desopt.cli.options import Debug
+from desopt.contract.errors import headline
 
 # Click's UsageError. Newer versions of typer carry a click of their own under a private
 # name, so it is reached through the one subclass that every version exports.
@@ -106,7 +107,7 @@ def _usage(error: Any) -> str:
 
 
 def _one_line(error: BaseException) -> str:
-    text = " ".join(str(error).split())
+    text = " ".join(headline(str(error)).split())
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
     return text or type(error).__name__

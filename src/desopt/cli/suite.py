@@ -194,6 +194,7 @@ def _csv(study: Study, folder: Path, data_dir: str | None, all_: bool) -> None:
 
 
 def _run(study: Study, folder: Path, jobs: int, data_dir: str | None, retry: bool) -> None:
+    from desopt.contract.errors import headline
     from desopt.studies import study as studies
     from desopt.studies.console import RunProgress
     from desopt.studies.output import printable
@@ -207,5 +208,6 @@ def _run(study: Study, folder: Path, jobs: int, data_dir: str | None, retry: boo
     typer.echo(f"{status.done} of {status.total} cases done: {folder}")
     if status.failed:
         count = f"{status.failed} of {status.total} cases failed"
-        raise RuntimeError(f"{count}: {printable(status.error)}; --retry runs them again")
+        why = printable(headline(status.error))
+        raise RuntimeError(f"{count}: {why}; --retry runs them again")
     typer.echo(f"next: desopt report {folder}")

@@ -7,6 +7,9 @@ import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
+#: Between the message of an ObjectiveError and the traceback that follows it.
+_TRACEBACK = "\n\nOriginal traceback:\n"
+
 
 class ObjectiveError(RuntimeError):
     """The user's code failed in a worker. The message has the place and the original traceback.
@@ -31,7 +34,12 @@ class ObjectiveError(RuntimeError):
         places = ("worker", self.worker), ("round", self.round), ("iteration", self.iteration)
         where = ", ".join(f"{name} {number}" for name, number in places if number is not None)
         place = f" ({where})" if where else ""
-        return f"{self.what} failed{place}: {self.error}\n\nOriginal traceback:\n{self.traceback}"
+        return f"{self.what} failed{place}: {self.error}{_TRACEBACK}{self.traceback}"
+
+
+def headline(message: str) -> str:
+    """The message of an error without the traceback of the user's code, for a single line."""
+    return message.partition(_TRACEBACK)[0]
 
 
 def check_name(argument: str, name: str, known: Iterable[str]) -> None:

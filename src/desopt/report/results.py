@@ -9,10 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from desopt.contract.errors import headline
 from desopt.contract.types import FloatArray
 from desopt.report.names import ITEMS, METRICS, in_order, paper_rows, size
 from desopt.studies.cases import FIELDS, NAMES, Case
 from desopt.studies.outcomes import Outcome
+from desopt.studies.output import printable
 from desopt.studies.store import ItemProgress, Store
 from desopt.studies.views import DEFAULT, View
 
@@ -91,6 +93,15 @@ class Results:
         return replace(self, items=items, outcomes=outcomes)
 
 
+def _nothing(folder: str | os.PathLike[str], failed: Sequence[Outcome]) -> str:
+    """Why there is nothing to report, and what to do."""
+    nothing = f"no run in {str(folder)!r} has finished yet, so there is nothing to report; "
+    if not failed:
+        return nothing + "continue it with desopt suite"
+    why = printable(headline(failed[0].message))
+    return nothing + f"{len(failed):,} failed: {why}; desopt suite --retry runs them again"
+
+
 def read_results(
     folder: str | os.PathLike[str], include_former: bool = False, *, seconds: float | None = None
 ) -> Results:
@@ -110,10 +121,7 @@ def read_results(
         progress = store.items(include_former)
         former = store.result_count() - len(outcomes)
     if not any(o.status == "done" for o in outcomes):
-        raise ValueError(
-            f"no run in {str(folder)!r} has finished yet, so there is nothing to report; "
-            "continue it with desopt suite"
-        )
+        raise ValueError(_nothing(folder, outcomes))
     shown = separate_data(outcomes, current)
     items = {
         name: summarise(shown[id] for id in shown if id in members[name])

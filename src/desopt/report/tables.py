@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from desopt.contract.errors import headline
 from desopt.methods.registry import METHODS
 from desopt.objectives.losses import LOSSES
 from desopt.report import names
@@ -222,7 +223,7 @@ def failures(results: Results) -> Table:
     found: dict[str, list[str]] = {}
     for o in results.outcomes:
         if o.status != "done":
-            message = " ".join(o.message.split())
+            message = " ".join(headline(o.message).split())
             found.setdefault(message[:MAX_MESSAGE], []).append(o.case.label)
     rows = [
         [message, f"{len(cases)}", "; ".join(cases[:3]) + ("; ..." if len(cases) > 3 else "")]
