@@ -13,7 +13,7 @@ from desopt.data import by_label
 from desopt.methods import METHODS
 from desopt.objectives.scoring import LabelledRows
 from desopt.run.minimize import minimize
-from desopt.studies.execute import Alone, Split, due_rounds, execute, length
+from desopt.studies.execute import Alone, Split, due_rounds, execute, length, warm_up
 from desopt.studies.problems import check, code
 
 
@@ -149,6 +149,14 @@ def test_python_objectives() -> None:
             check(problem, data)
     assert code("lr") is code("sphere") is None
     assert code(here) != code(f"{__name__}:plain")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_can_be_warmed_up(method: str) -> None:
+    ground = small_split()
+    case = SHORT.varied(method=method)
+    warm_up(case, ground)
+    assert execute(case, ground)["points"][-1][0] > 0
 
 
 def test_a_run_that_diverges_is_a_result() -> None:

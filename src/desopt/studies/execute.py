@@ -220,7 +220,7 @@ def warm_up(case: Case, ground: Ground) -> None:
     """
     small = case.varied(workers=2, batch_size=4, participation=1.0)
     start = ground.start(case)
-    _search(small, start, ground.few(small), 1, [], population=2)
+    _search(small, start, ground.few(small), 1, [], population=4)  # the least that cma-es takes
     ground.scores(case, start)
 
 
