@@ -1,7 +1,11 @@
 """The length of a case and the numbers of its curve."""
 
 import math
+import os
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -157,6 +161,39 @@ def test_every_method_can_be_warmed_up(method: str) -> None:
     case = SHORT.varied(method=method)
     warm_up(case, ground)
     assert execute(case, ground)["points"][-1][0] > 0
+
+
+LATE = """
+from numba.core import event
+from desopt.studies.cases import make_case
+from desopt.studies.execute import Split, execute, warm_up
+
+class Compiled(event.Listener):
+    names = []
+    def on_start(self, started):
+        self.names.append(started.data["dispatcher"].py_func.__name__)
+    def on_end(self, ended):
+        pass
+
+compiled = Compiled()
+event.register("numba:compile", compiled)
+ground = Split.load("susy-like", 200)
+case = make_case(data="susy-like", problem="lr", method="des-c", step_size="auto", run=0,
+                 iterations=20, batch_size=20, rounds=6)
+warm_up(case, ground)
+early = len(compiled.names)
+execute(case, ground)
+print(early > 0, compiled.names[early:])
+"""
+
+
+def test_what_is_measured_is_not_compilation(tmp_path: Path) -> None:
+    """After the warm-up, nothing is left to compile, not even what looks back at the last steps."""
+    done = subprocess.run(
+        [sys.executable, "-c", LATE], env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)},
+        capture_output=True, text=True, timeout=900,
+    )  # fmt: skip
+    assert (done.stdout, done.stderr) == ("True []\n", "")
 
 
 def test_a_run_that_diverges_is_a_result() -> None:

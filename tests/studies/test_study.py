@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 from helpers.small_studies import data_file, defined, pretend, reply_of
 
-from desopt.studies import study
+from desopt.studies import study, worker
 from desopt.studies.datasets import digest
 from desopt.studies.execute import Split
 from desopt.studies.leases import Session
 from desopt.studies.store import Store
-from desopt.studies.worker import CaseRunner
 
 
 def losses(folder: Path, **how: Any) -> list[tuple[str, str, float]]:
@@ -100,7 +99,7 @@ def test_data_that_change_while_a_study_runs_are_refused(
     data_file(tmp_path, "123")
     known = {"mine.csv": digest("mine.csv", str(tmp_path))}
     (case,) = defined(tmp_path, '["des"]', 1).with_digests(known).items["a"]
-    runner = CaseRunner(str(tmp_path))
+    runner = worker.CaseRunner(str(tmp_path))
     load, values = Split.load, iter(("124", "123"))
 
     def change(*given: Any) -> Split:
@@ -112,6 +111,23 @@ def test_data_that_change_while_a_study_runs_are_refused(
     for _ in range(2):  # it changes while it is loaded; then it is put back too late
         with pytest.raises(ValueError, match="have changed since the study began"):
             runner.run(case)
+
+
+def test_every_kind_of_case_is_warmed_up_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python first must not leave the kernels of a loss to be compiled in a measured run."""
+    data_file(tmp_path, "123")
+    (case,) = defined(tmp_path, '["des"]', 1).items["a"]
+    warmed = []
+    monkeypatch.setattr(worker, "warm_up", lambda case, ground: warmed.append(case))
+    monkeypatch.setattr(worker, "execute", lambda case, ground: {})
+    kinds = [case.varied(problem="builtins:sum"), case, case.varied(step_size="auto"),
+             case.varied(sampler="MixtureGaussian"), case.varied(aggregate="median")]  # fmt: skip
+    runner = worker.CaseRunner(str(tmp_path))
+    for each in (*kinds, case.varied(run=1), case.varied(step_size=7.0), *kinds):
+        runner.run(each)
+    assert warmed == kinds
 
 
 # Results of desopt 0.1.

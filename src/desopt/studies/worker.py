@@ -28,8 +28,7 @@ class CaseRunner:
     def run(self, case: Case) -> dict[str, Any]:
         self._check_code(case)
         ground: Ground = Alone(case.problem) if case.data == NO_DATA else self._split(case)
-        layout = type(ground.train.X) if isinstance(ground, Split) else None
-        kind = layout, case.method, isinstance(case.step_size, str)  # a rule has its own kernels
+        kind = _kernels(case, ground)
         if kind not in self._warm:
             warm_up(case, ground)
             self._warm.add(kind)
@@ -60,6 +59,13 @@ class CaseRunner:
                 f"the data {case.data!r} have changed since the study began: their digest was "
                 f"{case.digest}, now it is {found}; repeat the command to run on the new data"
             )
+
+
+def _kernels(case: Case, ground: Ground) -> tuple[Any, ...]:
+    """What decides which compiled functions a case calls."""
+    layout = type(ground.train.X) if isinstance(ground, Split) else None
+    parts = case.problem, case.method, case.sampler, case.correction, case.aggregate
+    return layout, *parts, case.step_rule  # a rule has kernels of its own
 
 
 def main(data_dir: str | None = None) -> None:
