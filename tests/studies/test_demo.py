@@ -41,6 +41,16 @@ def test_the_plot_is_written_in_both_formats(folder: Path, printed: str) -> None
         assert text in printed
 
 
+def test_a_narrow_terminal_shows_every_number(
+    folder: Path, printed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    narrow = CliRunner().invoke(app, ["demo", "--quick", "--out", str(folder)]).stdout
+    head = [line.rstrip() for line in printed.splitlines() if "DES" in line or "train loss" in line]
+    assert len(head) > 4
+    assert set(head) <= {line.rstrip() for line in narrow.splitlines()}
+
+
 def test_every_compared_method_improves_on_the_start(
     folder: Path, series: dict[str, Series]
 ) -> None:

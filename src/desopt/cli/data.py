@@ -30,13 +30,11 @@ DataDir = Annotated[
 @app.command("list", cls=PlainCommand)
 def show(data_dir: DataDir = None, debug: Debug = False) -> None:
     """List the data sets known by name, with their shapes and locations."""
-    import sys
-
-    from rich.console import Console
     from rich.table import Table
 
     from desopt.data.catalogue import CATALOGUE, folders, lookup
     from desopt.data.twins import TWINS
+    from desopt.system.terminal import print_whole
 
     table = Table(box=None, pad_edge=False)
     for column in ("name", "N", "n", "density", "+1 is", "paper", "where"):
@@ -52,8 +50,7 @@ def show(data_dir: DataDir = None, debug: Debug = False) -> None:
         )  # fmt: skip
     for name, twin in TWINS.items():
         table.add_row(name, *_shape(twin.rows, twin.n, twin.nonzeros), "", "", "generated")
-    wide = None if sys.stdout.isatty() else 1000  # do not wrap lines in a pipe
-    Console(width=wide, highlight=False).print(table)
+    print_whole(table)
     typer.echo("\nsearched: " + ", ".join(map(str, folders(data_dir))))
 
 

@@ -99,12 +99,13 @@ def _plot(out: Path, series: Sequence[Series], optimum: float) -> list[Path]:
 
 def _print(table: Table) -> None:
     from rich.box import SIMPLE
-    from rich.console import Console
     from rich.table import Table as RichTable
+
+    from desopt.system.terminal import print_whole
 
     shown = RichTable(box=SIMPLE, caption=table.caption, caption_justify="left")
     for i, name in enumerate(table.header):
         shown.add_column(name, justify="right" if i else "left", no_wrap=True)
     for row in table.rows:
         shown.add_row(*row, end_section=row is table.rows[-2])
-    Console().print(shown)
+    print_whole(shown)

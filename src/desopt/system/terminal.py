@@ -1,11 +1,14 @@
-"""Messages to a stderr that may be closed, full or None."""
+"""Tables on stdout, and messages to a stderr that may be closed, full or None."""
 
 from __future__ import annotations
 
 import sys
 import warnings
 from contextlib import suppress
-from typing import TextIO, cast
+from typing import TYPE_CHECKING, TextIO, cast
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 #: Raised by None, a closed file and a full disk.
 _LOST = (AttributeError, ValueError, OSError)
@@ -36,6 +39,16 @@ def is_terminal(stream: TextIO | None) -> bool:
     with suppress(*_LOST):
         return cast(TextIO, stream).isatty()
     return False
+
+
+def print_whole(table: Table) -> None:
+    """Print a table. A narrow terminal breaks its lines, which beats cells that are cut off."""
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    natural = console.measure(table, options=console.options.update(max_width=1000)).maximum
+    console.width = max(console.width, natural)
+    console.print(table)
 
 
 def warn(message: str, category: type[Warning] = UserWarning, stacklevel: int = 1) -> None:
