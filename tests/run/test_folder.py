@@ -277,6 +277,8 @@ def test_a_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (("--python", "json:dumps", "--x0", "two.npz"), "two.npz: it holds several arrays"),
         (("--data", "FILE", "--method", "dse"), "did you mean 'des'?"),
         (("--data", "FILE", "--test-share", "1.5"), "between 0 and 1, got 1.5"),
+        (("--data", "FILE", "--test-share", "0.999"), "testing, of 250; got 0.999"),
+        (("--python", "json:dumps", "--n", "2", "--x0", "x.npy"), "or --x0 FILE.npy; not both"),
     ],
 )
 def test_errors_say_what_to_do(

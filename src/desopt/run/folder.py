@@ -80,7 +80,10 @@ def _check_problem(settings: SimpleNamespace) -> None:
         raise ValueError(f"--python must be module:function, got {python!r}")
     if (python or command) is not None and (settings.n is None) == (settings.x0 is None):
         which = "--python" if command is None else "--command"
-        raise ValueError(f"{which} needs the starting point: --n N for zeros, or --x0 FILE.npy")
+        both = "; not both" if settings.n is not None else ""
+        raise ValueError(
+            f"{which} needs the starting point: --n N for zeros, or --x0 FILE.npy{both}"
+        )
 
 
 def begin(folder: Path, given: Mapping[str, Any]) -> SimpleNamespace:
@@ -241,7 +244,13 @@ def _split(settings: SimpleNamespace) -> tuple[Any, Any, tuple[str, ...] | None]
     if settings.data is None:
         return None, None, None
     whole = load(settings.data, data_dir=settings.data_dir, rows=settings.rows)
-    train, test = train_test(whole, settings.seed, 1.0 - settings.test_share)
+    share = 1.0 - settings.test_share
+    if not 0 < round(share * whole.rows) < whole.rows:
+        raise ValueError(
+            f"--test-share must leave rows for training and for testing, of {whole.rows:,}; got "
+            f"{settings.test_share}"
+        )
+    train, test = train_test(whole, settings.seed, share)
     return LabelledRows(train.X, train.y), LabelledRows(test.X, test.y), whole.columns
 
 
