@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -110,7 +111,17 @@ def test_bad_usage_is_one_line_and_code_2(run: tuple[Path, desopt.Result]) -> No
     assert "0 to 6" in assert_one_line_error(call("replay", path, "--round", 7), 2)
     assert "0 to 6" in assert_one_line_error(call("replay", path, "--round", -1), 2)
     assert "missing.journal" in assert_one_line_error(call("replay", "missing.journal"), 2)
+    folder = assert_one_line_error(call("replay", path.parent), 2)
+    assert f"is a folder; give its journal, such as {path}" in folder
     assert "desopt demo --help" in assert_one_line_error(call("demo", "--fast"), 2)
+
+
+def test_an_address_to_watch_on_that_cannot_be_had() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert "--port 0 takes" in assert_one_line_error(call("watch", "--port", port), 1)
+    error = assert_one_line_error(call("watch", "--host", "nowhere.invalid", "--port", 0), 1)
+    assert error.rstrip().endswith("--host must be this machine's (--debug shows where)")
 
 
 def test_failure_is_one_line_and_code_1(run: tuple[Path, desopt.Result], tmp_path: Path) -> None:

@@ -55,6 +55,11 @@ def replay(
     from desopt.run.replay import replayed
 
     warnings.simplefilter("ignore", RuntimeWarning)  # of a torn end: the summary mentions it
+    if journal.is_dir():
+        raise typer.BadParameter(
+            f"{str(journal)!r} is a folder; give its journal, such as {journal / 'run.journal'}",
+            param_hint="JOURNAL",
+        )
     if not journal.is_file():
         raise typer.BadParameter(
             f"there is no file {str(journal)!r}; give one written by minimize(journal=...)",

@@ -38,6 +38,8 @@ def watch(
     studies, at any depth. Nothing in it is changed, and nothing outside of it is read. Ctrl-C ends
     the command.
     """
+    import errno
+
     from desopt.watch.server import Server
 
     if not folder.is_dir():
@@ -45,9 +47,10 @@ def watch(
     try:
         server = Server(folder, host, port)
     except OSError as error:
+        taken = error.errno in (errno.EADDRINUSE, errno.EACCES)
+        what = "--port 0 takes one that is free" if taken else "--host must be this machine's"
         raise OSError(
-            f"cannot serve on {host}, port {port}: {error.strerror or error}; --port 0 takes one "
-            "that is free"
+            f"cannot serve on {host}, port {port}: {error.strerror or error}; {what}"
         ) from error
     with server:
         typer.echo(f"watching {folder} at {server.url} (Ctrl-C ends it)")
