@@ -92,6 +92,16 @@ def test_an_error_of_ones_own_function_is_one_line(tmp_path: Path) -> None:
     )
 
 
+def test_a_program_that_fails_says_why_at_once(tmp_path: Path) -> None:
+    words = [sys.executable, "-c", "raise SystemExit('no licence')", "{x}"]
+    (tmp_path / "sim.json").write_text(json.dumps({"command": words}))
+    small = ("--n", 2, "--engine", "serial", "--max-evaluations", 8)
+    done = call("--command", "sim.json", *small, cwd=tmp_path)
+    assert done.returncode == 0
+    assert "values failed, one of them because of: exit code 1; stderr ends with" in done.stderr
+    assert "no licence" in done.stderr
+
+
 def test_what_is_on_by_default_can_be_turned_off(tmp_path: Path) -> None:
     (tmp_path / "my_switches.py").write_text("def f(x):\n    return float(x @ x)\n")
     words = ("--python", "my_switches:f", "--n", 2, "--rounds", 1, "--out", "a")

@@ -89,11 +89,7 @@ class Session:
                 end = loop(job, chosen, settings.rounds, record, observers, stopping.limit)
             result = self.result(end, chosen, why, evaluation.count)
             if result.nan_count:
-                text = f"fun returned NaN or infinity {result.nan_count} times"
-                reasons = [value.reason for value in result.evaluations.failed]
-                if not all(reason.startswith(NO_NUMBER) for reason in reasons):
-                    text = f"{result.nan_count} values failed; result.evaluations says why"
-                warn(text, RuntimeWarning, stacklevel=3)
+                warn(_failures(result), RuntimeWarning, stacklevel=3)
         except (KeyboardInterrupt, SystemError) as error:
             if not _is_interrupt(error):
                 raise
@@ -177,6 +173,18 @@ class Session:
             how = f"the same call with journal={str(journal_path)!r} goes on from there"
         done = self.record.state.round
         return End(Status.INTERRUPTED, f"interrupted after round {done}; {how}")
+
+
+def _failures(result: Result) -> str:
+    """How many values failed, and why one of them did."""
+    reasons = [value.reason for value in result.evaluations.failed]
+    why = next((reason for reason in reasons if not reason.startswith(NO_NUMBER)), None)
+    if why is None:
+        return f"fun returned NaN or infinity {result.nan_count} times"
+    return (
+        f"{result.nan_count} values failed, one of them because of: {why:.300}; "
+        "result.evaluations has all reasons"
+    )
 
 
 def _is_interrupt(error: Any) -> bool:
