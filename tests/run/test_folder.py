@@ -308,14 +308,16 @@ def test_errors_say_what_to_do(
 
 
 def test_a_folder_is_not_overwritten(file: Path, tmp_path: Path) -> None:
-    start = ("--data", file, *SMALL, "--rounds", 2, "--out", "g")
+    start = ("--data", file, *SMALL, "--rounds", 2, "--out", "g h")
     assert call(*start, cwd=tmp_path).returncode == 0
     again = call(*start, cwd=tmp_path)
     assert again.returncode == 1
-    assert "holds a run already" in again.stderr
-    small = call("--resume", "--out", "g", "--rounds", 5000, "--max-seconds", 0.01, cwd=tmp_path)
+    assert (
+        "g h holds a run already: resume it with `desopt run --resume --out 'g h'`" in again.stderr
+    )
+    small = call("--resume", "--out", "g h", "--rounds", 5000, "--max-seconds", 0.01, cwd=tmp_path)
     assert small.stderr.startswith("desopt: batch_size 70 is outside the theory")
     assert small.stderr.count("\n") == 1
-    other = call("--resume", "--out", "g", "--seed", 9, cwd=tmp_path)
+    other = call("--resume", "--out", "g h", "--seed", 9, cwd=tmp_path)
     assert other.returncode == 1
     assert "--seed was 0 when this run began, got 9" in other.stderr

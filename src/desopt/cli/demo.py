@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -60,7 +61,7 @@ def demo(
     png, svg = _plot(out, series, best.train_loss)
     print(f"plot:    {png}\n         {svg}")
     print(f"time:    {time.monotonic() - began:.0f} s")
-    print(f"For an interactive page: desopt report {out}")
+    print(f"For an interactive page: desopt report {quote(str(out))}")
 
 
 def _require(package: str, needs: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from inspect import Parameter, Signature
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import typer
@@ -43,7 +44,9 @@ def run(context: typer.Context, out: Path, resume: bool, **settings: Any) -> Non
     except Interrupted as stop:
         run_curve(out)
         reached = f"stopped after round {stop.result.nit}"
-        typer.echo(f"desopt: {reached}; go on with: desopt run --resume --out {out}", err=True)
+        typer.echo(
+            f"desopt: {reached}; go on with: desopt run --resume --out {quote(str(out))}", err=True
+        )
         sys.exit(130)
     run_curve(out)
     for name, text in lines(summary):

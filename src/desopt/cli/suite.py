@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -210,4 +211,4 @@ def _run(study: Study, folder: Path, jobs: int, data_dir: str | None, retry: boo
         count = f"{status.failed} of {status.total} cases failed"
         why = printable(headline(status.error))
         raise RuntimeError(f"{count}: {why}; --retry runs them again")
-    typer.echo(f"next: desopt report {folder}")
+    typer.echo(f"next: desopt report {quote(str(folder))}")

@@ -24,6 +24,7 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
+from shlex import quote
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -89,9 +90,9 @@ def _check_problem(settings: SimpleNamespace) -> None:
 def begin(folder: Path, given: Mapping[str, Any]) -> SimpleNamespace:
     """Make a new folder for a run with these settings."""
     if (folder / JOURNAL).exists():
+        command = f"desopt run --resume --out {quote(str(folder))}"
         raise FileExistsError(
-            f"{folder} holds a run already: resume it with `desopt run --resume --out {folder}`, "
-            "or give another --out"
+            f"{folder} holds a run already: resume it with `{command}`, or give another --out"
         )
     settings = settings_of(given)
     folder.mkdir(parents=True, exist_ok=True)
