@@ -397,6 +397,31 @@ def test_steps_of_an_optimiser_are_rounds(tmp_path: Path) -> None:
     assert bits(desopt.torch.load(net(), journal)) == bits(model)
 
 
+def test_an_optimiser_with_bounds_leaves_the_point_of_train() -> None:
+    X, y = data()
+    settings: dict[str, Any] = {"iterations": 6, "step_size": 0.5, "bounds": (-0.4, 0.1)}
+    model, mine, resumed = net().eval(), net().eval(), net().eval()
+    expected = desopt.torch.train(model, smooth, (X, y), batch_size=60, rounds=3, **settings)
+    optimizer = desopt.torch.DES(mine.named_parameters(), **settings)
+    optimizer.step(lambda: smooth(mine, (X, y)))
+    kept = copy.deepcopy(optimizer.state_dict())
+    for _ in range(2):
+        optimizer.step(lambda: smooth(mine, (X, y)))
+    assert optimizer.x.tobytes() == expected.x.tobytes()
+    assert optimizer.x.min() >= -0.4
+    assert optimizer.x.max() <= 0.1
+    assert bits(mine) == bits(model)
+
+    other = desopt.torch.DES(resumed.named_parameters(), **settings)
+    other.load_state_dict(kept)
+    for _ in range(2):
+        other.step(lambda: smooth(resumed, (X, y)))
+    assert bits(resumed) == bits(model)
+    wider = desopt.torch.DES(net().named_parameters(), **{**settings, "bounds": (-1.0, 1.0)})
+    with pytest.raises(ValueError, match="space is"):  # x would mean another point
+        wider.load_state_dict(kept)
+
+
 KILLED = """
     import os, signal, sys
     sys.path.insert(0, {folder!r})

@@ -89,7 +89,7 @@ class DES:
         except BaseException:
             self.close()
             raise
-        self._parameters.write(self._rounds.state.x)
+        self._write()
 
     def step(self, closure: Callable[[], Any]) -> float:
         """One round. Returns the loss before it, NaN where the method does not need that."""
@@ -102,7 +102,7 @@ class DES:
             self._rounds.finish(self._rounds.merge(task, [answer]))
         finally:
             self._objective.closure = None
-            self._parameters.write(self._rounds.state.x)
+            self._write()
         return self._objective.first
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -116,15 +116,16 @@ class DES:
     @property
     def x(self) -> FloatArray:
         """The change of the parameters so far."""
-        return np.array(self._rounds.state.x)
+        return np.array(self._changes())
 
     def state_dict(self) -> dict[str, Any]:
         """Settings, base and state, for ``torch.save``; a journal needs none."""
-        state = self._rounds.state
+        state, space = self._rounds.state, self._job.space
         return {
             "method": self._job.algorithm.settings(),
             "base": self._objective.base,
             "subspace": self._parameters.settings()["subspace"],
+            "space": None if space is None else space.settings(),
             "evaluations": self._rounds.evaluations,
             "state": {
                 name: np.asarray(value) if isinstance(value, Scattered) else value
@@ -135,10 +136,11 @@ class DES:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a ``state_dict`` of the same settings and base."""
         mine = self.state_dict()
-        for name in ("method", "base", "subspace"):
-            if state[name] != mine[name]:
+        for name in ("method", "base", "subspace", "space"):
+            theirs, ours = state.get(name), mine[name]
+            if theirs != ours:
                 raise ValueError(
-                    f"state_dict: {name} is {state[name]!r:.200}, here it is {mine[name]!r:.200}; "
+                    f"state_dict: {name} is {theirs!r:.200}, here it is {ours!r:.200}; "
                     "make the optimiser with the same settings, on the module that it started from"
                 )
         if self._session.journals:
@@ -152,11 +154,19 @@ class DES:
         }  # fmt: skip
         # saved before these were counted: none
         self._rounds.go_on_from(type(now)(**values), state.get("evaluations", 0))
-        self._parameters.write(self._rounds.state.x)
+        self._write()
 
     def close(self) -> None:
         """Close the journal."""
         self._session.close()
+
+    def _changes(self) -> Any:
+        """x in the variables of the parameters: with bounds, those of the search are others."""
+        x, space = self._rounds.state.x, self._job.space
+        return x if space is None else space.decode(x)
+
+    def _write(self) -> None:
+        self._parameters.write(self._changes())
 
 
 def _fields(state: Any) -> dict[str, Any]:
