@@ -422,6 +422,24 @@ def test_an_optimiser_with_bounds_leaves_the_point_of_train() -> None:
         wider.load_state_dict(kept)
 
 
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"lr": 0.1}, "unknown setting 'lr'"),
+        ({"stepsize": 0.1}, "did you mean 'step_size'"),
+        ({"target": 0.1}, "target=0.1 has no effect on steps"),
+        ({"workers": 4}, "workers=4 has no effect on steps"),
+        ({"engine": "processes"}, "engine='processes' has no effect on steps"),
+    ],
+)
+def test_an_optimiser_refuses_settings_that_it_would_ignore(
+    settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        desopt.torch.DES(net().parameters(), **settings)
+    desopt.torch.DES(net().parameters(), workers=1, engine="serial", target=None)
+
+
 KILLED = """
     import os, signal, sys
     sys.path.insert(0, {folder!r})

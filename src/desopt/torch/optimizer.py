@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
+from desopt.contract.errors import check_name
 from desopt.contract.scattered import Scattered
 from desopt.contract.streams import MAX_ROUNDS
 from desopt.contract.types import FloatArray
@@ -22,6 +23,10 @@ from desopt.run.session import Session
 from desopt.torch.objective import ModuleFunction
 from desopt.torch.parameters import Coordinates, Parameters, Subspace, digest_of
 from desopt.torch.train import start
+
+#: Settings of ``minimize`` that a step does not use, and what they are for it if not the default.
+_UNUSED = (*options.CALLED, "workers", "batch_size", "participation", "ahead", "progress", "target")
+_FIXED = {"progress": False, "workers": 1, "engine": "serial", "eval_every": 0}
 
 _BY_STEPS: Any = SimpleNamespace(name="steps", quick=True)
 
@@ -72,10 +77,9 @@ class DES:
             raise ValueError("params has no parameter that requires a gradient")
         self._parameters = Parameters(named, subspace)
         self._objective = _Closure(self._parameters, digest_of(named))
-        known = {"rounds": MAX_ROUNDS - 1, "progress": False, "workers": 1, "engine": "serial"}
-        given = options.checked(
-            "minimize", {**known, **settings, "method": method, "journal": journal}
-        )
+        _refuse_unused(settings)
+        known = {"rounds": MAX_ROUNDS - 1, **settings, **_FIXED}
+        given = options.checked("minimize", {**known, "method": method, "journal": journal})
         x0 = start(self._parameters, {**vars(given), "log_values": False})
         self._job, at = job_of(self._objective, x0, None, given)
         self._session = Session(self._job, at, given, plain=True)
@@ -167,6 +171,20 @@ class DES:
 
     def _write(self) -> None:
         self._parameters.write(self._changes())
+
+
+def _refuse_unused(settings: Mapping[str, Any]) -> None:
+    """Refuse settings that do not exist, and those that would have no effect."""
+    known = options.options_of("minimize")
+    used = [name for name in known if name not in _UNUSED]
+    for name, value in settings.items():
+        if name not in known:
+            check_name("setting", name, used)
+        if name in _UNUSED and value not in (known[name].default, _FIXED.get(name)):
+            raise ValueError(
+                f"{name}={value!r:.80} has no effect on steps, each a round of one worker on the "
+                f"batch of its closure; leave it out. There are {', '.join(used)}"
+            )
 
 
 def _fields(state: Any) -> dict[str, Any]:
