@@ -377,6 +377,19 @@ def test_steps_of_an_optimiser_are_rounds(tmp_path: Path) -> None:
     assert bits(again) == bits(model)
     with pytest.raises(ValueError, match="method is"):
         desopt.torch.DES(net().named_parameters(), step_size=1.0).load_state_dict(kept)
+    others: list[Any] = [{}, None, {"state": 1}]
+    for wrong in others:
+        with pytest.raises(TypeError, match="must be a state_dict"):
+            other.load_state_dict(wrong)
+    with pytest.raises(ValueError, match="it must have round, x, m"):
+        other.load_state_dict({**kept, "state": {"x": kept["state"]["x"]}})
+
+    torch.save(kept, tmp_path / "steps.pt")  # read without other types than torch.load allows
+    read = net().eval()
+    other = desopt.torch.DES(read.named_parameters(), **settings)
+    other.load_state_dict(torch.load(tmp_path / "steps.pt"))
+    steps(other, read, 2)
+    assert bits(read) == bits(model)
 
     assert kept["evaluations"] == 7  # of the first step: they count for the budget
     last = net().eval()

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import torch
 
 from desopt.contract.errors import check_name
 from desopt.contract.scattered import Scattered
@@ -131,15 +132,14 @@ class DES:
             "subspace": self._parameters.settings()["subspace"],
             "space": None if space is None else space.settings(),
             "evaluations": self._rounds.evaluations,
-            "state": {
-                name: np.asarray(value) if isinstance(value, Scattered) else value
-                for name, value in _fields(state).items()
-            },
+            "state": {name: _as_tensor(value) for name, value in _fields(state).items()},
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a ``state_dict`` of the same settings and base."""
         mine = self.state_dict()
+        if not isinstance(state, Mapping) or not isinstance(state.get("state"), Mapping):
+            raise TypeError(f"state must be a state_dict() of desopt.torch.DES, got {state!r:.80}")
         for name in ("method", "base", "subspace", "space"):
             theirs, ours = state.get(name), mine[name]
             if theirs != ours:
@@ -147,15 +147,21 @@ class DES:
                     f"state_dict: {name} is {theirs!r:.200}, here it is {ours!r:.200}; "
                     "make the optimiser with the same settings, on the module that it started from"
                 )
+        if set(state["state"]) != set(mine["state"]):
+            raise ValueError(
+                f"state_dict: state has {', '.join(state['state'])}; it must have "
+                f"{', '.join(mine['state'])}"
+            )
         if self._session.journals:
             raise ValueError(
                 "with a journal, the state is the journal's; leave load_state_dict out"
             )
         now = self._rounds.state
+        found = {name: _as_array(state["state"][name]) for name in _fields(now)}
         values = {
-            name: Scattered.of([state["state"][name]]) if isinstance(value, Scattered)
-            else state["state"][name] for name, value in _fields(now).items()
-        }  # fmt: skip
+            name: Scattered.of([found[name]]) if isinstance(value, Scattered) else found[name]
+            for name, value in _fields(now).items()
+        }
         # saved before these were counted: none
         self._rounds.go_on_from(type(now)(**values), state.get("evaluations", 0))
         self._write()
@@ -171,6 +177,16 @@ class DES:
 
     def _write(self) -> None:
         self._parameters.write(self._changes())
+
+
+def _as_tensor(value: Any) -> Any:
+    """An array as a tensor, which ``torch.load`` reads without unpickling other types."""
+    arrays = isinstance(value, np.ndarray | Scattered)
+    return torch.tensor(np.asarray(value)) if arrays else value
+
+
+def _as_array(value: Any) -> Any:
+    return value.cpu().numpy() if isinstance(value, torch.Tensor) else value
 
 
 def _refuse_unused(settings: Mapping[str, Any]) -> None:
