@@ -453,6 +453,19 @@ def test_an_optimiser_refuses_settings_that_it_would_ignore(
     desopt.torch.DES(net().parameters(), workers=1, engine="serial", target=None)
 
 
+def test_an_optimiser_refuses_what_is_no_parameters_of_its_own() -> None:
+    model = net()
+    others: list[Any] = [model, model[0].weight, [{"params": [model[0].weight]}], 3]
+    for wrong in others:
+        with pytest.raises(TypeError, match="params must be model"):
+            desopt.torch.DES(wrong)
+    with pytest.raises(ValueError, match="a and b share memory"):
+        desopt.torch.DES([("a", model[0].weight), ("b", model[0].weight)])
+    model[4].bias = nn.Parameter(model[4].weight.data.view(-1)[5:8])  # a part of its memory
+    with pytest.raises(ValueError, match="bias share memory"):
+        desopt.torch.train(model, smooth, data(), **QUICK)
+
+
 KILLED = """
     import os, signal, sys
     sys.path.insert(0, {folder!r})

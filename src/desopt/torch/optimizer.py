@@ -69,11 +69,7 @@ class DES:
         journal: str | os.PathLike[str] | None = None,
         **settings: Any,
     ) -> None:
-        named = [
-            item if isinstance(item, tuple) else (str(number), item)
-            for number, item in enumerate(params)
-        ]
-        named = [(name, parameter) for name, parameter in named if parameter.requires_grad]
+        named = [(name, parameter) for name, parameter in _named(params) if parameter.requires_grad]
         if not named:
             raise ValueError("params has no parameter that requires a gradient")
         self._parameters = Parameters(named, subspace)
@@ -177,6 +173,21 @@ class DES:
 
     def _write(self) -> None:
         self._parameters.write(self._changes())
+
+
+def _named(params: Any) -> list[tuple[str, Any]]:
+    """Parameters with their names; a number where they come without."""
+    several = isinstance(params, Iterable) and not isinstance(params, torch.Tensor)
+    named = [
+        item if isinstance(item, tuple) else (str(number), item)
+        for number, item in enumerate(params if several else ())
+    ]
+    if not several or not all(isinstance(parameter, torch.Tensor) for _, parameter in named):
+        raise TypeError(
+            "params must be model.named_parameters() or other tensors, each alone or as (name, "
+            f"tensor), got {params!r:.80}; groups with settings of their own are not supported"
+        )
+    return named
 
 
 def _as_tensor(value: Any) -> Any:

@@ -25,6 +25,7 @@ import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -110,6 +111,7 @@ class Parameters:
     ) -> None:
         self.names = [name for name, _ in named]
         self._flat = [_flat(name, p) for name, p in named]
+        _refuse_shared(self.names, self._flat)
         self._ends = np.cumsum([flat.numel() for flat in self._flat])
         self._first = self._ends - [flat.numel() for flat in self._flat]
         self.count = int(self._ends[-1])
@@ -261,6 +263,21 @@ def _flat(name: str, parameter: Any) -> Any:
     if not parameter.is_contiguous():
         raise ValueError(f"parameters: {name} is not contiguous; assign {name}.contiguous() first")
     return parameter.detach().view(-1)
+
+
+def _refuse_shared(names: Sequence[str], flats: Sequence[Any]) -> None:
+    """Two parameters in the same memory would overwrite each other's steps."""
+    spans = sorted(
+        (str(flat.device), flat.data_ptr(), flat.nbytes, name)
+        for name, flat in zip(names, flats, strict=True)
+        if flat.numel() and not flat.is_meta
+    )
+    for (device, begin, size, name), (other, next_begin, _, next_name) in pairwise(spans):
+        if device == other and next_begin < begin + size:
+            raise ValueError(
+                f"parameters: {name} and {next_name} share memory, so that a step of one is a step "
+                "of the other; choose one of them"
+            )
 
 
 def _drawn(subspace: Coordinates, count: int) -> IndexArray:
