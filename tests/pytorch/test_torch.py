@@ -466,6 +466,33 @@ def test_an_optimiser_refuses_what_is_no_parameters_of_its_own() -> None:
         desopt.torch.train(model, smooth, data(), **QUICK)
 
 
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1)])
+def test_a_loss_may_be_a_tensor_of_one_element(shape: tuple[int, ...]) -> None:
+    def shaped(model: Any, batch: Any) -> Any:
+        return smooth(model, batch).reshape(shape)
+
+    model, expected = net(), net()
+    desopt.torch.train(model, shaped, data(), **QUICK)
+    desopt.torch.train(expected, smooth, data(), **QUICK)
+    assert bits(model) == bits(expected)
+
+
+def test_a_step_refuses_what_is_no_loss(tmp_path: Path) -> None:
+    model, journal = net().eval(), tmp_path / "closed.journal"
+    optimizer = desopt.torch.DES(model.parameters(), journal=journal, iterations=2)
+    others: list[Any] = [lambda: "1.5", lambda: None, lambda: 1j, lambda: torch.ones(2)]
+    for wrong in others:
+        with pytest.raises(ObjectiveError, match="must return one real number"):
+            optimizer.step(wrong)
+    nothing: Any = None
+    with pytest.raises(TypeError, match="closure must be a function"):
+        optimizer.step(nothing)
+    optimizer.step(lambda: smooth(model, data()))
+    optimizer.close()
+    with pytest.raises(ValueError, match="the journal is closed"):
+        optimizer.step(lambda: smooth(model, data()))
+
+
 KILLED = """
     import os, signal, sys
     sys.path.insert(0, {folder!r})

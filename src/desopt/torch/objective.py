@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
-from math import inf, isfinite, nan
+from math import inf, isfinite, nan, prod
 from typing import Any
 
 import numpy as np
@@ -42,6 +42,13 @@ def evaluating(model: Any) -> Iterator[None]:
     finally:
         for part, mode in training:
             part.training = mode
+
+
+def number_of(value: Any) -> float:
+    """The value of a loss: a number, or a tensor or an array of one element."""
+    if isinstance(value, torch.Tensor | np.ndarray) and prod(value.shape) == 1:
+        value = value.item()
+    return as_number(value)
 
 
 class ModuleObjective:
@@ -139,7 +146,7 @@ class ModuleFunction:
         try:
             with torch.inference_mode():
                 values = [
-                    (as_number(self._fun(self._model, *batch)), rows)
+                    (number_of(self._fun(self._model, *batch)), rows)
                     for batch, rows in self._batches(iteration)
                 ]
         except (Failed, ObjectiveError):

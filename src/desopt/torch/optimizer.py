@@ -21,7 +21,7 @@ from desopt.run.loop import Rounds
 from desopt.run.minimize import job_of
 from desopt.run.observers.evaluation import Evaluation
 from desopt.run.session import Session
-from desopt.torch.objective import ModuleFunction
+from desopt.torch.objective import ModuleFunction, number_of
 from desopt.torch.parameters import Coordinates, Parameters, Subspace, digest_of
 from desopt.torch.train import start
 
@@ -79,7 +79,7 @@ class DES:
         given = options.checked("minimize", {**known, "method": method, "journal": journal})
         x0 = start(self._parameters, {**vars(given), "log_values": False})
         self._job, at = job_of(self._objective, x0, None, given)
-        self._session = Session(self._job, at, given, plain=True)
+        self._session, self._closed = Session(self._job, at, given, plain=True), False
         try:
             evaluation = Evaluation(_BY_STEPS, (), given.rounds, 0, True)
             stopping, observers = self._session.observers(evaluation)
@@ -94,6 +94,12 @@ class DES:
 
     def step(self, closure: Callable[[], Any]) -> float:
         """One round. Returns the loss before it, NaN where the method does not need that."""
+        if not callable(closure):
+            raise TypeError(
+                f"closure must be a function that returns the loss, got {closure!r:.80}"
+            )
+        if self._closed and self._session.journals:
+            raise ValueError("the journal is closed; make the optimiser again to go on with it")
         task = self._rounds.task()
         if task is None:
             raise ValueError("the run has ended; see its settings rounds and max_evaluations")
@@ -164,6 +170,7 @@ class DES:
 
     def close(self) -> None:
         """Close the journal."""
+        self._closed = True
         self._session.close()
 
     def _changes(self) -> Any:
@@ -243,7 +250,7 @@ class _Closure:
     def bind(self, batch: Batch, x: FloatArray) -> ModuleFunction:
         def value(model: None) -> Any:
             assert self.closure is not None
-            found = float(self.closure())
+            found = number_of(self.closure())
             if self.first != self.first:
                 self.first = found
             return found
