@@ -177,6 +177,20 @@ def test_a_tuned_module_is_its_base_and_a_journal(
     assert bits(desopt.torch.load(net(dtype), kept, round=2)) != bits(model)
 
 
+def test_a_round_that_is_none_leaves_no_file(tmp_path: Path) -> None:
+    journal, kept = tmp_path / "run.journal", tmp_path / "tuned.des"
+    desopt.torch.train(net(), smooth, data(), journal=journal, **QUICK)
+    others: list[Any] = [1.5, "2", True]
+    for wrong in others:
+        with pytest.raises(TypeError, match="round must be a whole number"):
+            desopt.torch.save(kept, journal, wrong)
+    with pytest.raises(ValueError, match="must be 0 to 3, got 4"):
+        desopt.torch.save(kept, journal, 4)
+    assert not kept.exists()
+    with pytest.raises(FileExistsError, match=r"run\.journal exists"):
+        desopt.torch.save(journal, journal)
+
+
 def test_another_base_is_refused(tmp_path: Path) -> None:
     journal = tmp_path / "run.journal"
     desopt.torch.train(net(), smooth, data(), journal=journal, **QUICK)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from desopt.contract import checks
 from desopt.contract.errors import JournalError
 from desopt.run import journal as journals
 from desopt.run.arguments import as_path
@@ -36,11 +37,13 @@ def save(
     """
     contents = journals.read(journal)
     _identity(Path(journal), contents.header)
-    last = len(contents.rows) if round is None else round
-    if not 0 <= last <= len(contents.rows):
-        raise ValueError(f"round must be 0 to {len(contents.rows)}, got {round!r}")
+    last = done = len(contents.rows)
+    if round is not None:
+        last = checks.whole("round", round, 0, done)
     target = as_path(path)
     assert target is not None
+    if target.exists():
+        raise FileExistsError(f"{target} exists; delete it first or give another file")
     file = journals.Journal.create(target, contents.header, contents.snapshots[0])
     try:
         for row, answers in zip(contents.rows[:last], contents.answers, strict=False):
