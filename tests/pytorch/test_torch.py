@@ -507,6 +507,44 @@ def test_a_step_refuses_what_is_no_loss(tmp_path: Path) -> None:
         optimizer.step(lambda: smooth(model, data()))
 
 
+def test_a_list_of_loaders_has_their_batch_size_and_collate_fn() -> None:
+    tensors = torch.utils.data.TensorDataset(*data())
+    loaders = [torch.utils.data.DataLoader(tensors, batch_size=size) for size in (8, 16)]
+    settings = {**QUICK, "batch_size": 8}
+    expected = desopt.torch.train(net(), smooth, [tensors, tensors], **settings).digest
+    assert desopt.torch.train(net(), smooth, [tensors, loaders[0]], **QUICK).digest == expected
+    assert desopt.torch.train(net(), smooth, loaders, **settings).digest == expected
+    with pytest.raises(ValueError, match="batch sizes 8, 16, but a run has one"):
+        desopt.torch.train(net(), smooth, loaders, **QUICK)
+    other = torch.utils.data.DataLoader(tensors, batch_size=8, collate_fn=tuple)
+    with pytest.raises(ValueError, match="different collate_fn"):
+        desopt.torch.train(net(), smooth, [loaders[0], other], **QUICK)
+
+
+def test_what_a_loader_has_and_a_run_ignores_is_said() -> None:
+    tensors = torch.utils.data.TensorDataset(*data())
+    few = torch.utils.data.SubsetRandomSampler(range(5))
+    loader = torch.utils.data.DataLoader(tensors, batch_size=8, sampler=few)
+    with pytest.warns(RuntimeWarning, match="SubsetRandomSampler of the DataLoader has no effect"):
+        desopt.torch.train(net(), smooth, loader, **QUICK)
+    by_eights = torch.utils.data.BatchSampler(few, 8, drop_last=False)
+    loader = torch.utils.data.DataLoader(tensors, batch_sampler=by_eights)
+    with pytest.warns(RuntimeWarning, match="SubsetRandomSampler of the DataLoader has no effect"):
+        found = desopt.torch.train(net(), smooth, loader, **QUICK).digest
+    assert found == desopt.torch.train(net(), smooth, tensors, batch_size=8, **QUICK).digest
+    with pytest.raises(ValueError, match="batch_size=None, which makes no batches"):
+        desopt.torch.train(net(), smooth, torch.utils.data.DataLoader(tensors, None), **QUICK)
+
+
+def test_data_that_are_not_examples_are_refused() -> None:
+    X, y = data()
+    with pytest.raises(TypeError, match="data has NumPy arrays; give tensors"):
+        desopt.torch.train(net(), smooth, (X.numpy(), y.numpy()), **QUICK)
+    for wrong in ((X, y[:7]), [(X[0], y[0])]):
+        with pytest.raises(ValueError, match="tensors must have one length"):
+            desopt.torch.train(net(), smooth, wrong, **QUICK)
+
+
 KILLED = """
     import os, signal, sys
     sys.path.insert(0, {folder!r})

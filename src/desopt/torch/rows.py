@@ -15,11 +15,15 @@ from torch.utils.data import (
     ConcatDataset,
     DataLoader,
     IterableDataset,
+    RandomSampler,
+    SequentialSampler,
     TensorDataset,
     default_collate,
+    default_convert,
 )
 
 from desopt.contract.types import IndexArray
+from desopt.system.terminal import warn
 from desopt.torch.parameters import digest_of
 
 
@@ -48,35 +52,77 @@ class Examples:
         return {"examples": len(self), "digest": digest}
 
 
-def as_examples(data: Any) -> tuple[Examples | None, Any, int | None]:
-    """The ``data`` argument: the examples, what ``minimize`` takes as data, and a batch size.
+def as_examples(
+    data: Any, batch_size: int | None = None
+) -> tuple[Examples | None, Any, int | None]:
+    """The ``data`` argument: the examples, what ``minimize`` takes as data, and the batch size.
 
     No examples where there are no data, or ``draw(rng, b)`` makes them.
     """
     if data is None or callable(data):
-        return None, data, None
+        return None, data, batch_size
     if isinstance(data, list):  # the data of each worker
         if not data:
             raise ValueError("data is an empty list; a list must hold one data set per worker")
-        parts = [_examples(item)[0] for item in data]
+        parts, sizes = zip(*map(_examples, data), strict=True)
         ends = np.cumsum([len(part) for part in parts])
         numbers = [np.arange(end - len(part), end) for end, part in zip(ends, parts, strict=True)]
         whole = ConcatDataset([part.dataset for part in parts])
-        return Examples(whole, parts[0].collate), numbers, None
+        size = _common(sizes) if batch_size is None else batch_size
+        return Examples(whole, _common_collate(parts)), numbers, size
     examples, size = _examples(data)
-    return examples, np.arange(len(examples)), size
+    return examples, np.arange(len(examples)), size if batch_size is None else batch_size
+
+
+def _common(sizes: Sequence[int | None]) -> int | None:
+    """The batch size of all loaders of a list."""
+    found = sorted({size for size in sizes if size is not None})
+    if len(found) > 1:
+        raise ValueError(
+            f"data: the loaders have batch sizes {', '.join(map(str, found))}, but a run has one; "
+            "give batch_size"
+        )
+    return found[0] if found else None
+
+
+def _common_collate(parts: Sequence[Examples]) -> Callable[[list[Any]], Any]:
+    if any(part.collate != parts[0].collate for part in parts):
+        raise ValueError("data: the loaders have different collate_fn, but a run has one")
+    return parts[0].collate
 
 
 def _examples(data: Any) -> tuple[Examples, int | None]:
-    if isinstance(data, DataLoader):
-        return _examples_of(data.dataset, data.collate_fn), data.batch_size
-    return _examples_of(data), None
+    if not isinstance(data, DataLoader):
+        return _examples_of(data), None
+    examples, batches = _examples_of(data.dataset, data.collate_fn), data.batch_sampler
+    if data.collate_fn is default_convert:
+        raise ValueError(
+            "data is a DataLoader with batch_size=None, which makes no batches of examples; give "
+            "it a batch size, or its data set instead"
+        )
+    order = getattr(batches, "sampler", batches)
+    if not isinstance(order, SequentialSampler | RandomSampler | None):
+        warn(
+            f"{type(order).__name__} of the DataLoader has no effect: batches are drawn from all "
+            f"{len(examples)} examples alike; for a part of them give a Subset",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+    return examples, getattr(batches, "batch_size", data.batch_size)
 
 
 def _examples_of(data: Any, collate: Callable[[list[Any]], Any] = default_collate) -> Examples:
     if isinstance(data, Tensor):
         data = (data,)
+    if isinstance(data, tuple) and any(isinstance(item, np.ndarray) for item in data):
+        raise TypeError("data has NumPy arrays; give tensors instead: torch.from_numpy(X)")
     if isinstance(data, tuple) and all(isinstance(item, Tensor) for item in data):
+        shapes = [tuple(item.shape) for item in data]
+        if () in shapes or len({shape[0] for shape in shapes}) != 1:
+            raise ValueError(
+                "data: tensors must have one length, a row for each example, got shapes "
+                f"{', '.join(map(str, shapes))}; in a list, each item is the data of a worker"
+            )
         data = TensorDataset(*data)
     if isinstance(data, IterableDataset) or not (
         hasattr(data, "__getitem__") and hasattr(data, "__len__")

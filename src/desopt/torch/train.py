@@ -67,7 +67,7 @@ def train(
     >>> result.fun < result.initial_fun
     True
     """
-    examples, rows, size = as_examples(data)
+    examples, rows, size = as_examples(data, batch_size)
     named = chosen(model, parameters)
     identity = {"base": base_digest(model), "covers": "module"}
     if examples is not None:
@@ -75,7 +75,6 @@ def train(
     objective = ModuleObjective(
         model, as_loss(loss_fn), [name for name, _ in named], subspace, examples, identity
     )
-    size = batch_size if batch_size is not None else size
     settings |= {} if size is None else {"batch_size": size}
     settings = {"engine": "serial", "log_values": False, **settings}
     searched = objective.parameters
