@@ -545,6 +545,27 @@ def test_data_that_are_not_examples_are_refused() -> None:
             desopt.torch.train(net(), smooth, wrong, **QUICK)
 
 
+@pytest.mark.parametrize(
+    ("argument", "value", "error", "message"),
+    [
+        ("parameters", ["0.*", "haed.*"], ValueError, r"6 has haed\.\*; they are named 0"),
+        ("parameters", [], TypeError, "parameters must be None, patterns of names"),
+        ("parameters", 5, TypeError, "parameters must be None, patterns of names"),
+        ("parameters", [torch.ones(2)], TypeError, "parameters must be None, patterns of names"),
+        ("subspace", 20, TypeError, r"subspace must be None, Coordinates\(d\) or Subspace\(d\)"),
+        ("subspace", desopt.torch.Subspace, TypeError, "subspace must be None"),
+        ("model", smooth, TypeError, "model must be a torch.nn.Module"),
+        ("model", nn.PReLU(0), ValueError, "weight have no numbers to search"),
+    ],
+)
+def test_choices_that_are_none_are_refused(
+    argument: str, value: Any, error: type[Exception], message: str
+) -> None:
+    given: dict[str, Any] = {"model": net(), **QUICK, argument: value}
+    with pytest.raises(error, match=message):
+        desopt.torch.train(given.pop("model"), smooth, data(), **given)
+
+
 KILLED = """
     import os, signal, sys
     sys.path.insert(0, {folder!r})

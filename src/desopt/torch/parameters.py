@@ -75,6 +75,8 @@ class Subspace:
 
 def chosen(model: Any, choice: Choice) -> list[tuple[str, Any]]:
     """The parameters of the module that are searched, by name, in the module's order."""
+    if not isinstance(model, torch.nn.Module):
+        raise TypeError(f"model must be a torch.nn.Module, got {model!r:.80}")
     named = list(model.named_parameters())
     if choice is None:
         found = [(name, p) for name, p in named if p.requires_grad]
@@ -83,11 +85,12 @@ def chosen(model: Any, choice: Choice) -> list[tuple[str, Any]]:
         found = [(name, p) for name, p in named if choice(name, p)]
         wanted = getattr(choice, "__name__", "the filter")
     else:
-        patterns = [choice] if isinstance(choice, str) else list(choice)
-        found = [
-            (name, p) for name, p in named if any(fnmatch.fnmatchcase(name, q) for q in patterns)
-        ]
-        wanted = ", ".join(patterns)
+        patterns = _patterns(choice)
+        match = fnmatch.fnmatchcase
+        found = [(name, p) for name, p in named if any(match(name, q) for q in patterns)]
+        # a misspelt one among others must not narrow the search in silence
+        without = [q for q in patterns if not any(match(name, q) for name, _ in found)]
+        found, wanted = [] if without else found, ", ".join(without)
     if not found:
         names = ", ".join(name for name, _ in named[:8])
         raise ValueError(
@@ -95,6 +98,17 @@ def chosen(model: Any, choice: Choice) -> list[tuple[str, Any]]:
             + (", ..." if len(named) > 8 else "")
         )
     return found
+
+
+def _patterns(choice: Any) -> list[str]:
+    patterns = [choice] if isinstance(choice, str) else choice
+    patterns = list(patterns) if isinstance(patterns, Iterable) else []
+    if not patterns or not all(isinstance(pattern, str) for pattern in patterns):
+        raise TypeError(
+            "parameters must be None, patterns of names such as 'head.*', or a test "
+            f"f(name, parameter), got {choice!r:.80}"
+        )
+    return patterns
 
 
 class Parameters:
@@ -117,7 +131,13 @@ class Parameters:
         self.count = int(self._ends[-1])
         self.subspace = subspace
         self.n = self.count
+        if self.count == 0:
+            raise ValueError(f"parameters: {', '.join(self.names)} have no numbers to search")
         if subspace is not None:
+            if not isinstance(subspace, Coordinates | Subspace):
+                raise TypeError(
+                    f"subspace must be None, Coordinates(d) or Subspace(d), got {subspace!r:.80}"
+                )
             name = type(subspace).__name__
             self.n = checks.whole(f"{name}: d", subspace.d, 1, self.count)
             checks.whole(f"{name}: seed", subspace.seed, 0, 2**64 - 1)

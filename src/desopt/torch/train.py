@@ -67,8 +67,8 @@ def train(
     >>> result.fun < result.initial_fun
     True
     """
-    examples, rows, size = as_examples(data, batch_size)
     named = chosen(model, parameters)
+    examples, rows, size = as_examples(data, batch_size)
     identity = {"base": base_digest(model), "covers": "module"}
     if examples is not None:
         identity |= examples.settings()
