@@ -167,6 +167,19 @@ def test_partial_fit_goes_on_where_fit_stopped() -> None:
         DESClassifier(journal="x").partial_fit(X, Y, classes=[0, 1])
 
 
+@pytest.mark.parametrize(
+    "changed",
+    [{"fit_intercept": False}, {"objective": "auc"}, {"step_size": "auto"}, {"method": "es-csa"}],
+    ids=str,
+)
+def test_partial_fit_refuses_a_state_of_other_numbers(changed: dict[str, Any]) -> None:
+    model = DESClassifier(step_size=0.3, **QUICK).fit(X, Y)
+    with pytest.raises(ValueError, match="set them as they were, or call fit"):
+        model.set_params(**changed).partial_fit(X, Y)
+    model.set_params(fit_intercept=True, objective="logistic", step_size=0.1, method="des")
+    assert model.partial_fit(X, Y).n_iter_ == 20
+
+
 def test_warm_start_begins_at_the_last_coefficients() -> None:
     model = DESClassifier(rounds=20, workers=2, warm_start=True).fit(X, Y)
     before, intercept = model.coef_.copy(), model.intercept_.copy()

@@ -7,6 +7,7 @@ All workers of a fit have all rows: they are parallel searches, each on minibatc
 from __future__ import annotations
 
 import math
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,8 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has 
         # weights with the mean 1, and none where all are the same
         data = (X, y) if (w == w[0]).all() else (X, y, w * (w.size / total))
         job, start = job_of(model, x0, [data] * workers, settings)
+        if state is not None:
+            _refuse_other_state(job.algorithm.init(start), state)
         with Session(job, start, settings, plain=False, state=state) as run:
             run.run("threads" if jobs > 1 else "serial")
             return run.record.state
@@ -133,3 +136,16 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has 
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
+
+
+def _refuse_other_state(fresh: Any, state: Any) -> None:
+    """Refuse to go on from the state of a run of other numbers."""
+    same = isinstance(state, type(fresh)) and all(
+        np.shape(getattr(state, part.name)) == np.shape(getattr(fresh, part.name))
+        for part in fields(fresh)
+    )
+    if not same:
+        raise ValueError(
+            "partial_fit goes on with the state of the last call, which method, step_size, "
+            "workers, fit_intercept or objective no longer fit; set them as they were, or call fit"
+        )
