@@ -271,6 +271,9 @@ def test_clones_and_pickles() -> None:
     [
         ({"objective": "squared"}, "unknown objective 'squared'"),
         ({"objective": [[0, 1, 2]]}, "2 x 2"),
+        ({"objective": ("f1",)}, "objective as a cost matrix must hold numbers"),
+        ({"class_weight": {0: 1, 1: -5}}, "class_weight must hold finite numbers >= 0"),
+        ({"class_weight": {0: 1, 1: np.nan}}, "class_weight must hold finite numbers >= 0"),
         ({"rounds": 0}, "rounds"),
         ({"method": "no"}, "unknown method"),
     ],
@@ -304,6 +307,13 @@ def test_refused_costs() -> None:
         DESClassifier().fit(X, Y, costs=-np.ones(300))
     with pytest.raises(ValueError, match="quantile"):
         DESRegressor("pinball", quantile=1.0).fit(X, Y)
+    with pytest.raises(ValueError, match="costs must hold numbers"):
+        DESClassifier().fit(X, Y, costs=["a"] * 300)
+    wrong: Any = "0.9"
+    with pytest.raises(TypeError, match="quantile must be a number"):
+        DESRegressor("pinball", quantile=wrong).fit(X, Y)
+    with pytest.raises(TypeError, match="delta must be a number"):
+        DESRegressor("huber", delta=wrong).fit(X, Y)
 
 
 def test_every_loss_belongs_to_one_of_the_estimators() -> None:

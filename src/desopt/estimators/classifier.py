@@ -200,6 +200,10 @@ class DESClassifier(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
         self, X: Any, y: Any, sample_weight: Any, class_weights: FloatArray, costs: Any,
         starts: list[Any], states: list[Any],
     ) -> DESClassifier:  # fmt: skip
+        if not (np.isfinite(class_weights) & (class_weights >= 0.0)).all():
+            raise ValueError(
+                f"class_weight must hold finite numbers >= 0, got {self.class_weight!r:.200}"
+            )
         number = np.searchsorted(self.classes_, y)
         w = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         w, costs = w * class_weights, self._costs(costs, number)
@@ -259,7 +263,7 @@ class DESClassifier(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
         """The costs of decisions or of errors for each row, checked; None without any."""
         k = self.classes_.size
         if not (callable(self.objective) or isinstance(self.objective, str)):
-            matrix = np.asarray(self.objective, np.float64)
+            matrix = _numbers("objective as a cost matrix", self.objective)
             if matrix.shape != (k, k) or not np.isfinite(matrix).all():
                 raise ValueError(
                     f"objective as a cost matrix must be {k} x {k} finite numbers, a row and a "
@@ -271,7 +275,7 @@ class DESClassifier(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
             return of_rows
         if costs is None:
             return None
-        given = np.asarray(costs, np.float64)
+        given = _numbers("costs", costs)
         if given.shape not in ((number.size,), (number.size, k)) or not np.isfinite(given).all():
             raise ValueError(
                 f"costs must be {number.size} finite numbers, the cost of an error in each row, or "
@@ -334,3 +338,10 @@ def _threshold(score: FloatArray, label: FloatArray, weight: FloatArray) -> floa
     count = int(np.searchsorted(above, np.cumsum(weight * (label > 0.0))[-1]))
     count = min(max(count, 0), score.size - 2)
     return float(0.5 * (score[order[count]] + score[order[count + 1]]))
+
+
+def _numbers(name: str, given: Any) -> FloatArray:
+    try:
+        return np.asarray(given, np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must hold numbers, got {given!r:.80} ({error})") from None

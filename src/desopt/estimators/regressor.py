@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import _check_sample_weight
 
+from desopt.contract import checks
 from desopt.contract.errors import check_name
 from desopt.contract.types import FloatArray
 from desopt.estimators.base import LinearEstimator
@@ -152,12 +153,14 @@ class DESRegressor(RegressorMixin, LinearEstimator):  # type: ignore[misc]
         if callable(self.objective):
             return self.objective, 1.0
         check_name("objective", self.objective, REGRESSION)
-        if self.objective == "huber" and not self.delta > 0.0:
-            raise ValueError(f"delta must be a number > 0, got {self.delta!r}")
-        if self.objective == "pinball" and not 0.0 < self.quantile < 1.0:
-            raise ValueError(f"quantile must be between 0 and 1, got {self.quantile!r}")
-        parameters = {"huber": self.delta, "pinball": self.quantile}
-        return self.objective, float(parameters.get(self.objective, 1.0))
+        if self.objective == "huber":
+            return self.objective, checks.positive("delta", self.delta)
+        if self.objective == "pinball":
+            quantile = checks.real("quantile", self.quantile)
+            if not 0.0 < quantile < 1.0:
+                raise ValueError(f"quantile must be between 0 and 1, got {quantile!r}")
+            return self.objective, quantile
+        return self.objective, 1.0
 
     def _centre(self, y: FloatArray, w: FloatArray) -> float:
         """The mean of y, from where the intercept is searched; a callable sees y as it is."""
