@@ -82,10 +82,24 @@ def test_a_trained_policy_balances() -> None:
     [
         ({"hidden": -1}, None, None, "hidden must be"),
         ({"spread": 0.5}, None, None, "spread must be"),
+        ({"spread": "0.1"}, None, None, "spread must be a number"),
+        ({"hidden": True}, None, None, "hidden must be a whole number"),
+        ({}, None, None, "data is missing"),
+        ({}, None, (np.zeros((5, 4)), np.zeros(5)), "states of 4 numbers"),
         ({}, None, np.zeros((5, 3)), "states of 4 numbers"),
         ({}, np.zeros(5), np.zeros((5, 4)), "x has 5 numbers|5"),
     ],
 )
 def test_refused(given: Any, x0: Any, data: Any, message: str) -> None:
-    with pytest.raises((ValueError, desopt.ObjectiveError), match=message):
+    with pytest.raises((TypeError, ValueError, desopt.ObjectiveError), match=message):
         desopt.minimize(CartPole(**given), x0, data, workers=1, rounds=1)
+
+
+def test_an_episode_starts_at_four_numbers() -> None:
+    none: Any = np.int64(0)  # as from a range
+    task = CartPole(hidden=none)
+    assert task.settings()["hidden"] == 0
+    assert task.balanced([1, 1, 1, 1], [0, 0, 0, 0]) == task.balanced(np.ones(4), np.zeros(4))
+    for wrong in (np.zeros(3), np.zeros((2, 4))):  # compiled code would read beyond the first
+        with pytest.raises(ValueError, match="start must have 4 numbers"):
+            task.balanced(np.ones(4), wrong)

@@ -127,3 +127,13 @@ def test_refused(given: Any, message: str) -> None:
 def test_refused_data() -> None:
     with pytest.raises(ValueError, match=r"one matrix A is A\[None\]"):
         desopt.minimize(SensorSelection(3), None, [SCENARIOS[0]], rounds=1)
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    chosen = SensorSelection(np.int64(3))  # type: ignore[arg-type]  # as from a range of counts
+    assert chosen.settings()["count"] == 3
+    with pytest.raises(TypeError, match="count must be a whole number"):
+        SensorSelection(True)
+    wrong: Any = "1"
+    with pytest.raises(TypeError, match="prior must be a number"):
+        SensorSelection(3, prior=wrong)

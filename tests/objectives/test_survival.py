@@ -148,6 +148,17 @@ def test_concordance_counts_pairs() -> None:
     risk, time, event = [2.0, 2.0, 1.0, 3.0], [1.0, 1.0, 2.0, 3.0], [1, 0, 1, 0]
     assert concordance(risk, time, event) == (0.5 + 1.0 + 0.0 + 0.0) / 4
     assert np.isnan(concordance([1.0], [1.0], [1]))
+    with pytest.raises(ValueError, match=r"vectors of one length.*\(3,\), \(2,\), \(2,\)"):
+        concordance(np.ones(3), np.ones(2), np.ones(2))
+    with pytest.raises(ValueError, match="risk contains NaN"):  # as the scores of a diverged fit
+        concordance([np.nan, 1.0], [1.0, 2.0], [1, 1])
+
+
+@pytest.mark.parametrize("given", ["0.1", None, np.ones(2), True])
+def test_penalties_are_numbers(given: Any) -> None:
+    for name in ("ridge", "lasso"):
+        with pytest.raises(TypeError, match=f"{name} must be a number, got"):
+            Cox(**{name: given})
 
 
 @pytest.mark.skipif(not REAL.is_dir(), reason="no folder ../shared/data/survival")

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
+from desopt.contract import checks
 from desopt.contract.types import FloatArray, LocalSearch
-from desopt.data import Batch, Shard
+from desopt.data import Batch, Loaders, NoData, Partitioned, Rows, Shard
 from desopt.data.checks import refuse_width
 from desopt.kernels.cart_pole import mean_lost, steps_balanced
 from desopt.objectives.linear import as_plain
@@ -33,10 +35,8 @@ class CartPole:
 
     def __post_init__(self) -> None:
         for name, least in (("hidden", 0), ("limit", 1)):
-            given = getattr(self, name)
-            if not isinstance(given, int) or given < least:
-                raise ValueError(f"{name} must be a whole number >= {least}, got {given!r}")
-        if not 0.0 < self.spread <= 0.2:
+            object.__setattr__(self, name, checks.whole(name, getattr(self, name), least))
+        if not 0.0 < checks.real("spread", self.spread) <= 0.2:
             raise ValueError(
                 f"spread must be in (0, 0.2], got {self.spread!r}: poles fall at 0.209"
             )
@@ -53,13 +53,27 @@ class CartPole:
         """States at which b episodes start: ``data`` for ``minimize``."""
         return self.spread * (2.0 * rng.random((b, 4)) - 1.0)
 
-    def balanced(self, x: FloatArray, start: FloatArray) -> int:
+    def balanced(self, x: ArrayLike, start: ArrayLike) -> int:
         """Steps until the pole falls, or ``limit``."""
-        return int(
-            steps_balanced(self._policy(x), self.hidden, np.asarray(start, float), self.limit)
-        )
+        state = np.array(start, np.float64)
+        if state.shape != (4,):
+            raise ValueError(
+                "start must have 4 numbers (place, speed, angle, its speed), got an array of shape "
+                f"{state.shape}"
+            )
+        return int(steps_balanced(self._policy(x), self.hidden, state, self.limit))
 
     def prepare(self, shards: Sequence[Shard], *, some: bool = False) -> Sequence[Shard]:
+        if isinstance(shards, Loaders):
+            return shards
+        for shard in [shards] if isinstance(shards, Partitioned) else shards:
+            if isinstance(shard, NoData):
+                raise TypeError(
+                    "data is missing: CartPole needs states at which episodes start; give "
+                    "data=pole.episodes, a method that draws them"
+                )
+            if isinstance(shard, Rows | Partitioned):
+                _check_states(*[array.shape for array in shard.arrays])
         return shards
 
     def dimension(self, shards: Sequence[Shard]) -> int | None:
@@ -70,17 +84,23 @@ class CartPole:
 
     def value(self, x: FloatArray, starts: Any) -> float:
         states = np.array(starts, np.float64, ndmin=2, order="C")
-        if states.ndim != 2 or states.shape[1] != 4:
-            raise ValueError(
-                f"episodes start at states of 4 numbers (place, speed, angle, its speed), got data "
-                f"of shape {np.shape(starts)}; the method episodes draws them"
-            )
+        _check_states(states.shape)
         return float(mean_lost(self._policy(x), self.hidden, states, self.limit))
 
-    def _policy(self, x: FloatArray) -> FloatArray:
+    def _policy(self, policy: ArrayLike) -> FloatArray:
+        x = np.asarray(policy, np.float64)
         if x.size != (6 * self.hidden or 4):
             refuse_width("the policy", 6 * self.hidden or 4, x.size)
         return as_plain(x)
+
+
+def _check_states(*shapes: tuple[int, ...]) -> None:
+    """Refuse data that are not one array with a row for each episode."""
+    if len(shapes) != 1 or len(shapes[0]) != 2 or shapes[0][1] != 4:
+        raise ValueError(
+            "episodes start at states of 4 numbers (place, speed, angle, its speed), got data of "
+            f"shape {', '.join(map(str, shapes))}; the method episodes draws them"
+        )
 
 
 class Episodes:

@@ -16,6 +16,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike
 
+from desopt.contract import checks
 from desopt.contract.errors import check_name
 from desopt.contract.types import FloatArray, IndexArray, LocalSearch
 from desopt.data import Batch, Loaders, NoData, Partitioned, Rows, Shard, all_finite, as_rows
@@ -60,9 +61,8 @@ class SensorSelection:
 
     def __post_init__(self) -> None:
         check_name("criterion", self.criterion, get_args(Criterion))
-        if not isinstance(self.count, int) or self.count < 1:
-            raise ValueError(f"count must be a whole number >= 1, got {self.count!r}")
-        if not (np.isfinite(self.prior) and self.prior >= 0):
+        object.__setattr__(self, "count", checks.whole("count", self.count))
+        if not 0 <= checks.real("prior", self.prior) < np.inf:
             raise ValueError(f"prior must be a number >= 0, got {self.prior!r}")
         object.__setattr__(self, "_noise", _parts_of(self.noise))
 

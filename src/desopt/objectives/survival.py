@@ -19,6 +19,7 @@ from typing import Any, Literal, NoReturn, cast, get_args
 import numpy as np
 from numpy.typing import ArrayLike
 
+from desopt.contract import checks
 from desopt.contract.errors import check_name
 from desopt.contract.space import Box
 from desopt.contract.types import FloatArray, IndexArray, LocalSearch
@@ -89,7 +90,7 @@ class Cox:
         check_name("ties", self.ties, get_args(Ties))
         for name in ("ridge", "lasso"):
             weight = getattr(self, name)
-            if not (np.isfinite(weight) and weight >= 0):
+            if not 0 <= checks.real(name, weight) < np.inf:
                 raise ValueError(f"{name} must be a number >= 0, got {weight!r}")
 
     def settings(self) -> dict[str, Any]:
@@ -203,6 +204,14 @@ def concordance(risk: ArrayLike, time: ArrayLike, event: ArrayLike) -> float:
     Only pairs count of which it is known who was first. Equal risks count half.
     """
     risk, time, event = (np.asarray(array, float) for array in (risk, time, event))
+    if risk.ndim != 1 or not risk.shape == time.shape == event.shape:
+        raise ValueError(
+            "risk, time and event must be vectors of one length, a number for each patient; got "
+            f"shapes {risk.shape}, {time.shape}, {event.shape}"
+        )
+    for name, array in (("risk", risk), ("time", time), ("event", event)):
+        if np.isnan(array).any():
+            raise ValueError(f"{name} contains NaN; remove these patients first")
     right = pairs = 0.0
     for i in np.flatnonzero(event):
         later = (time > time[i]) | ((time == time[i]) & (event == 0))
