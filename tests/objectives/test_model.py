@@ -161,3 +161,12 @@ def test_metrics_are_those_of_scikit_learn() -> None:
     assert as_metrics({"own": max}) == {"own": max}
     with pytest.raises(ValueError, match="metrics"):
         as_metrics("area")
+
+
+def test_a_row_without_a_score_has_no_class() -> None:
+    rows = np.array([[2.0, 1.0], [np.nan, 1.0]])
+    model = Model("lr", (1.0, -1.0))
+    for answer in (model.predict, model.predict_proba, model.decision_function):
+        with pytest.raises(ValueError, match="row 1 has no score: a value is missing"):
+            answer(rows)
+    assert model.predict(rows[:1]).tolist() == [1.0]

@@ -55,6 +55,11 @@ class Model:
         if Z.shape[1] != len(self.weights) + self.inputs.intercept:
             raise ValueError(f"X has {Z.shape[1]} columns, the model {len(self.weights)}")
         scores: FloatArray = np.asarray(Z @ np.append(self.weights, self._intercept)).ravel()
+        if (without := np.flatnonzero(np.isnan(scores))).size:
+            raise ValueError(
+                f"X: row {without[0]} has no score: a value is missing (NaN), for which the model "
+                "has no mean, or some are infinite"
+            )
         return scores
 
     def predict(self, X: Any) -> FloatArray:
