@@ -21,6 +21,8 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
+from desopt.contract import checks
+from desopt.contract.errors import check_name
 from desopt.run.history import COLUMNS, Row
 from desopt.system.terminal import warn
 
@@ -190,7 +192,8 @@ class WandB(Tracker):
 class Log(Tracker):
     """A line of Python's ``logging`` for every round in which f was evaluated, and the settings.
 
-    ``logger``: its name, or a ``logging.Logger``. ``every``: a line for all rounds.
+    ``logger``: its name, or a ``logging.Logger``. ``level``: a number, or a name such as
+    ``"DEBUG"``. ``every``: a line for all rounds.
 
     >>> tracker = desopt.trackers.Log("mine", level=10)
     >>> result = desopt.minimize(lambda x: float(x @ x), np.ones(3), rounds=2, callbacks=[tracker])
@@ -199,12 +202,12 @@ class Log(Tracker):
     def __init__(
         self,
         logger: str | logging.Logger = "desopt",
-        level: int = logging.INFO,
+        level: int | str = logging.INFO,
         every: bool = False,
     ) -> None:
         super().__init__()
         self._logger = logging.getLogger(logger) if isinstance(logger, str) else logger
-        self._level, self._every = level, every
+        self._level, self._every = _level(level), every
 
     def _begin(self, settings: Mapping[str, Any]) -> None:
         self._logger.log(
@@ -221,6 +224,15 @@ class Log(Tracker):
             metrics["evaluations"], metrics["bytes_up"], metrics["seconds"], failed,
             extra={"desopt": {"round": round, **metrics}},
         )  # fmt: skip
+
+
+def _level(given: int | str) -> int:
+    """A level of ``logging`` as a number."""
+    names = logging.getLevelNamesMapping()
+    if isinstance(given, str):
+        check_name("level", given, names)
+        return names[given]
+    return checks.whole("level", given, 0)
 
 
 def _required(module: str, extra: str) -> Any:

@@ -80,6 +80,9 @@ def as_callbacks(callbacks: Any) -> tuple[Callable[..., Any], ...]:
     for function in functions:
         if not callable(function):
             raise TypeError(f"callbacks must be functions of a row, got {function!r}")
+        if isinstance(function, type):
+            name = function.__name__
+            raise TypeError(f"callbacks has the class {name}; give an object of it: {name}(...)")
     return functions
 
 
