@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from copy import copy
 from typing import Any
 
 import torch
@@ -17,7 +19,8 @@ class DESTrainer(Trainer):  # type: ignore[misc]
     journal. The parameters that require a gradient are searched, as ``peft`` leaves them. Every
     training step is one round on its batch, in ``eval`` mode. Data, collation, evaluation, logging
     and callbacks are the Trainer's; its optimiser, schedule and gradient settings have no effect.
-    A run is resumed by ``journal``, from the base, not by checkpoints.
+    A run is resumed by ``journal``, from the base, not by checkpoints: the same call passes over
+    the batches whose rounds are in the journal.
     """
 
     def __init__(self, *args: Any, des: dict[str, Any] | None = None, **kwargs: Any) -> None:
@@ -25,6 +28,7 @@ class DESTrainer(Trainer):  # type: ignore[misc]
         super().__init__(*args, **kwargs)
         self._settings = dict(des or {})
         self.des: DES | None = None
+        self._passed = 0
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
         try:
@@ -37,6 +41,7 @@ class DESTrainer(Trainer):  # type: ignore[misc]
         if self.optimizer is None:
             searched = [p for p in self.model.parameters() if p.requires_grad]
             self.des = DES(self.model.named_parameters(), **self._settings)
+            self._passed = self.des.rounds
             # The Trainer steps it afterwards; without gradients it does nothing.
             self.optimizer = torch.optim.SGD(searched, lr=0.0)
         return self.optimizer
@@ -44,6 +49,11 @@ class DESTrainer(Trainer):  # type: ignore[misc]
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:
         assert self.des is not None
         model.eval()
+        if self._passed > 0:  # its round is in the journal
+            self._passed -= 1
+            return torch.tensor(math.nan, device=self.args.device)
         inputs = self._prepare_inputs(inputs)
-        loss = self.des.step(lambda: self.compute_loss(model, inputs))
-        return torch.tensor(loss, device=self.args.device)
+        # A copy for each value: compute_loss may take the labels out.
+        loss = self.des.step(lambda: self.compute_loss(model, copy(inputs)))
+        parts = getattr(self, "current_gradient_accumulation_steps", 1)  # the Trainer adds them up
+        return torch.tensor(loss / parts, device=self.args.device)
