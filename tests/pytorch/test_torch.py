@@ -566,6 +566,42 @@ def test_choices_that_are_none_are_refused(
         desopt.torch.train(given.pop("model"), smooth, data(), **given)
 
 
+class Named(torch.utils.data.Dataset):  # type: ignore[misc, name-defined]
+    def __len__(self) -> int:
+        return 60
+
+    def __getitem__(self, i: int) -> Any:
+        X, y = data()
+        return {"inputs": X[i], "labels": y[i]}
+
+
+def test_a_loss_may_change_its_batch() -> None:
+    """Every value is of the batch as it was drawn."""
+
+    def doubled(model: Any, batch: Any) -> Any:
+        return smooth(model, (2.0 * batch["inputs"], batch["labels"]))
+
+    def in_place(model: Any, batch: Any) -> Any:
+        return smooth(model, (batch.pop("inputs").mul_(2.0), batch.pop("labels")))
+
+    for engine in ("serial", "threads"):
+        settings: dict[str, Any] = {**QUICK, "batch_size": 20, "engine": engine, "workers": 2}
+        expected = desopt.torch.train(net(), doubled, Named(), **settings)
+        assert desopt.torch.train(net(), in_place, Named(), **settings).digest == expected.digest
+
+    def draw(rng: Any, b: int) -> Any:
+        return {"inputs": torch.from_numpy(rng.standard_normal((b, 4))), "labels": torch.ones(b)}
+
+    def mean(model: Any, batch: Any) -> Any:
+        return model(batch["inputs"].mul_(2.0).float()).square().mean()
+
+    def mean_of_copy(model: Any, batch: Any) -> Any:
+        return model((batch["inputs"] * 2.0).float()).square().mean()
+
+    found = [desopt.torch.train(net(), loss, draw, **QUICK).digest for loss in (mean, mean_of_copy)]
+    assert found[0] == found[1]
+
+
 KILLED = """
     import os, signal, sys
     sys.path.insert(0, {folder!r})

@@ -27,7 +27,7 @@ from desopt.methods.searches import OnePlusOne, TwoParts
 from desopt.objectives.functions import as_number
 from desopt.objectives.local import drive
 from desopt.torch.parameters import Coordinates, Parameters, Subspace
-from desopt.torch.rows import Examples, moved
+from desopt.torch.rows import Examples, moved, mutable, versions
 
 _LARGEST = sys.float_info.max
 
@@ -42,6 +42,13 @@ def evaluating(model: Any) -> Iterator[None]:
     finally:
         for part, mode in training:
             part.training = mode
+
+
+@contextmanager
+def _counting() -> Iterator[None]:
+    """Tensors made here count what is written into them, unlike those of ``inference_mode``."""
+    with torch.inference_mode(False), torch.no_grad():
+        yield
 
 
 def number_of(value: Any) -> float:
@@ -135,7 +142,7 @@ class ModuleFunction:
             batch = batch._replace(batches=Batches.ALL, size=size)
         self.rows = batch.rows
         self._batch, self._examples = batch, examples
-        self._kept: tuple[int, tuple[tuple[Any, ...], int]] | None = None  # of one batch only
+        self._kept: tuple[int, list[int], tuple[tuple[Any, ...], int]] | None = None  # one batch
 
     def value(self, x: FloatArray, iteration: int = 0) -> float:
         self.parameters.write(x)
@@ -171,23 +178,34 @@ class ModuleFunction:
 
     def _batches(self, iteration: int) -> Iterator[tuple[tuple[Any, ...], int]]:
         """The batches of a value and their sizes: one for a whole round, or many, one at a time."""
-        if self._kept is None or self._kept[0] != iteration:
-            drawn = self._batch.at(iteration).arguments()
+        if not self._keeps(iteration):
+            with _counting():
+                drawn = self._batch.at(iteration).arguments()
             if self._examples is not None and len(drawn[0]) > self._batch.size:
                 for begin in range(0, len(drawn[0]), self._batch.size):
                     yield self._made((drawn[0][begin : begin + self._batch.size],))
                 return
-            self._kept = iteration, self._made(drawn)
-        yield self._kept[1]
+            made = self._made(drawn)
+            self._kept = iteration, versions(made[0]), made
+        assert self._kept is not None
+        batch, rows = self._kept[2]
+        yield tuple(copy.copy(item) if mutable(item) else item for item in batch), rows
+
+    def _keeps(self, iteration: int) -> bool:
+        """Whether the batch of this iteration is there, and the loss has not written into it."""
+        if self._kept is None or self._kept[0] != iteration:
+            return False
+        return versions(self._kept[2][0]) == self._kept[1]
 
     def _made(self, drawn: tuple[Any, ...]) -> tuple[tuple[Any, ...], int]:
         """What was drawn as arguments of the loss, on the module's device."""
         rows = self.rows
-        if self._examples is not None:
-            rows = len(drawn[0])
-            with user_code("data"):
-                drawn = (self._examples.take(drawn[0]),)
-        return tuple(moved(item, self.parameters.device) for item in drawn), rows
+        with _counting():
+            if self._examples is not None:
+                rows = len(drawn[0])
+                with user_code("data"):
+                    drawn = (self._examples.take(drawn[0]),)
+            return tuple(moved(item, self.parameters.device) for item in drawn), rows
 
     # --- searches in the module itself: True, or False where points must be given --------------
 

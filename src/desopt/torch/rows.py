@@ -6,7 +6,7 @@ repeats it. Of a loader, the data set, ``collate_fn`` and batch size are used.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, MutableSequence, Sequence
 from typing import Any
 
 import numpy as np
@@ -148,3 +148,19 @@ def moved(batch: Any, device: Any) -> Any:
         items = [moved(item, device) for item in batch]
         return make(*items) if hasattr(batch, "_fields") else make(items)
     return batch
+
+
+def mutable(batch: Any) -> bool:
+    """Whether a loss may take items out of it."""
+    return isinstance(batch, MutableMapping | MutableSequence)
+
+
+def versions(batch: Any) -> list[int]:
+    """How often each tensor of the batch has been written into."""
+    if isinstance(batch, Tensor):
+        return [] if batch.is_inference() else [batch._version]
+    if isinstance(batch, Mapping):
+        batch = batch.values()
+    elif not isinstance(batch, Sequence) or isinstance(batch, str | bytes):
+        return []
+    return [version for item in batch for version in versions(item)]
