@@ -225,6 +225,15 @@ def test_an_auc_model_takes_as_many_rows_for_positive_as_there_are() -> None:
 # --- scikit-learn's tools -----------------------------------------------------------------------
 
 
+def test_rows_of_weight_zero_are_not_there() -> None:
+    some = np.random.default_rng(2).random(300) < 0.3
+    for objective in ("auc", "f1", "logistic"):
+        model = DESClassifier(objective, **QUICK).fit(X, Y, sample_weight=some.astype(float))
+        fewer = DESClassifier(objective, **QUICK).fit(X[some], Y[some])
+        assert model.coef_.tobytes() == fewer.coef_.tobytes()
+        assert model.intercept_.tobytes() == fewer.intercept_.tobytes()
+
+
 def test_pipelines_of_frames() -> None:
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(X[:, :2], columns=["age", "dose"])

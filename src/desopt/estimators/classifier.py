@@ -333,6 +333,8 @@ class DESClassifier(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
 
 def _threshold(score: FloatArray, label: FloatArray, weight: FloatArray) -> float:
     """The score above which lies as much weight as the positive rows have."""
+    some = weight > 0.0  # the others are not there, as in the search
+    score, label, weight = score[some], label[some], weight[some]
     order = np.argsort(-score, kind="stable")
     above = np.cumsum(weight[order])
     count = int(np.searchsorted(above, np.cumsum(weight * (label > 0.0))[-1]))
