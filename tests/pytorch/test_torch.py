@@ -521,6 +521,15 @@ def test_a_list_of_loaders_has_their_batch_size_and_collate_fn() -> None:
         desopt.torch.train(net(), smooth, [loaders[0], other], **QUICK)
 
 
+def test_a_run_on_a_list_is_not_continued_on_other_tensors(tmp_path: Path) -> None:
+    X, y = data()
+    settings: dict[str, Any] = {**QUICK, "journal": tmp_path / "list.journal"}
+    first = desopt.torch.train(net(), smooth, [(X, y), (X, y)], **settings).digest
+    assert desopt.torch.train(net(), smooth, [(X, y), (X, y)], **settings).digest == first
+    with pytest.raises(JournalError, match="digest"):
+        desopt.torch.train(net(), smooth, [(X, y), (2.0 * X, y)], **settings)
+
+
 def test_what_a_loader_has_and_a_run_ignores_is_said() -> None:
     tensors = torch.utils.data.TensorDataset(*data())
     few = torch.utils.data.SubsetRandomSampler(range(5))

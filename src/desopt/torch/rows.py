@@ -46,9 +46,10 @@ class Examples:
 
     def settings(self) -> dict[str, Any]:
         """Their number, and a digest of their bits where they are tensors in memory."""
-        digest = None
-        if isinstance(self.dataset, TensorDataset):
-            digest = digest_of(enumerate(self.dataset.tensors))
+        digest, whole = None, self.dataset
+        parts = whole.datasets if isinstance(whole, ConcatDataset) else [whole]
+        if all(isinstance(part, TensorDataset) for part in parts):
+            digest = digest_of(enumerate(tensor for part in parts for tensor in part.tensors))
         return {"examples": len(self), "digest": digest}
 
 
