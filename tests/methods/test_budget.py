@@ -182,6 +182,35 @@ def test_resume_with_the_same_and_with_a_larger_budget(
     assert desopt.replay(path, round=3).tobytes() == result.x.tobytes()
 
 
+@pytest.mark.parametrize("hole", [None, 0.0, 1.0], ids=["defined", "not at x0", "only at x0"])
+@pytest.mark.parametrize("every", [None, 1, 2, 3])
+@pytest.mark.parametrize("method", ["des-mr", "zo-signsgd", "cma-es"])
+@pytest.mark.filterwarnings("ignore:fun returned NaN")
+def test_the_history_is_paid_too(
+    method: str, every: int | None, hole: float | None, tmp_path: Path
+) -> None:
+    """Without data, also where f is NaN, which a journal does not tell from not evaluated."""
+    calls = 0
+
+    def counted(x: Floats) -> float:
+        nonlocal calls
+        calls += 1
+        return np.nan if hole is not None and x.any() == hole else float(np.sum((x - 1.0) ** 2))
+
+    given = {"method": method, "participation": 0.3, "eval_every": every, "data": None}
+    given |= {"iterations": 6, "population": 5}
+    for budget in range(12, 44, 3):
+        calls, path = 0, tmp_path / f"{budget}"
+        options = SMALL | given | {"max_evaluations": budget, "journal": path}
+        result = desopt.minimize(counted, np.zeros(5), **options)
+        assert result.nfev + result.nfev_objective == calls <= budget
+        # As if it had been stopped after the last round but one.
+        data = path.read_bytes()
+        if data.count(b"\xd5\x9eR") > 1:
+            path.write_bytes(data[: data.rindex(b"\xd5\x9eR")])
+            assert_same(desopt.minimize(counted, np.zeros(5), **options), result)
+
+
 def test_too_few_for_any_round(tmp_path: Path) -> None:
     result = run(5, journal=tmp_path / "j")
     assert (result.nit, result.nfev, result.status) == (0, 0, Status.EVALUATIONS)

@@ -65,16 +65,16 @@ class Stopping:
         """
         if self._max_evaluations is None or self._cost is None or round >= self._rounds:
             return None
-        left = self._max_evaluations - self._evaluation.values - spent
+        left = self._max_evaluations - self._evaluation.values(round) - spent
         if left >= self._cost.most * self._workers:
             return None
         return left if left >= self._cost.least * self._workers else 0
 
     def _out_of_values(self, last: dict[str, Any]) -> End | None:
-        spent = int(last.get("evaluations", 0))
-        if self.limit(int(last.get("round", 0)), spent) != 0:
+        round, spent = int(last.get("round", 0)), int(last.get("evaluations", 0))
+        if self.limit(round, spent) != 0:
             return None
-        left = (self._max_evaluations or 0) - self._evaluation.values - spent
+        left = (self._max_evaluations or 0) - self._evaluation.values(round) - spent
         who = f"{self._workers} worker{'s' * (self._workers > 1)}"
         rest = f" but for {left}, too few for a round of {who}" if left > 0 else ""
         return End(Status.EVALUATIONS, f"max_evaluations {self._max_evaluations} spent{rest}")

@@ -42,18 +42,24 @@ class Evaluation:
         self._by_rounds = by_rounds or every is not None
         self._only_ends = paid and not self._by_rounds
         self._paid, self.count = paid, 0  # evaluations so far
-        if record is not None:
-            losses = [record.initial, *(row["loss"] for row in record.history)]
-            self.count = sum(not math.isnan(loss) for loss in losses)
         self._first = record is None or not record.history  # f(x0) is still to be evaluated
+        self._seen = 0  # the last round that was reported, with its evaluation if one was due
+        if record is not None and record.history:
+            self.count, self._seen = self._count_of(record), record.history[-1]["round"]
         self._spent = self._each = 0.0  # seconds: of all evaluations, of the last one
         self._seconds = 0.0  # of the search before this call
         self._last: Row | None = None
+        self._done: Row | None = None  # the last row evaluated here, perhaps in vain
 
-    @property
-    def values(self) -> int:
-        """Values of the budget that evaluations take, the one after the last round included."""
-        return self.count + self._first + 1 if self._paid and self._every else 0
+    def values(self, round: int) -> int:
+        """Values of the budget that evaluations take, the one after the last round included.
+
+        So many rounds are done. The last of them may not be reported yet: then its evaluation, if
+        one is due, is still to come.
+        """
+        if not self._paid or not self._every:
+            return 0
+        return self.count + self._first + (round > self._seen and self._on_schedule(round)) + 1
 
     def begin(self, record: Record) -> None:
         if record.history:
@@ -70,6 +76,7 @@ class Evaluation:
         self._last = row
         if self._due(row):
             self.complete(row)
+        self._seen = row["round"]
 
     def end(self) -> None:
         if self._last is not None:
@@ -77,16 +84,28 @@ class Evaluation:
 
     def complete(self, row: Row) -> None:
         """Evaluate for this row, the last one, unless that has been done."""
-        if self._every and math.isnan(row["loss"]):
-            row["loss"] = self._value()
+        if self._every and math.isnan(row["loss"]) and row is not self._done:
+            row["loss"], self._done = self._value(), row
 
     def _due(self, row: Row) -> bool:
         if row["round"] == self._rounds:
             return True
-        if not self._every or self._only_ends or row["round"] % self._every:
+        if not self._on_schedule(row["round"]):
             return False
         allowed = FREE_SECONDS + SHARE_OF_SEARCH * (row["seconds"] - self._seconds)
         return self._by_rounds or self._spent + self._each <= allowed
+
+    def _on_schedule(self, round: int) -> bool:
+        """Whether ``every`` names the round; the clock may still be against it."""
+        return bool(self._every) and not self._only_ends and round % self._every == 0
+
+    def _count_of(self, record: Record) -> int:
+        """Evaluations of earlier calls; those that came out as NaN look like none in a journal."""
+        initial = bool(self._every) or not math.isnan(record.initial)
+        return initial + sum(
+            not math.isnan(row["loss"]) or (self._by_rounds and self._on_schedule(row["round"]))
+            for row in record.history
+        )
 
     def _value(self) -> float:
         """f at the engine's state."""
