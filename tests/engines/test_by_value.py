@@ -61,6 +61,26 @@ def same(found: list[Answer], expected: list[Answer]) -> bool:
     return [bits(a.bare()) for a in found] == [bits(a.bare()) for a in expected]
 
 
+@pytest.mark.parametrize("name", METHODS)
+def test_failed_values_take_their_samples(name: str) -> None:
+    """As in whole rounds, also where none of a worker's values has come out."""
+
+    def fails(x: Floats, batch: Any) -> float:
+        if x[0] > -0.9:
+            raise Failed("dry")
+        return math.nan
+
+    job = replace(job_of(name, data=True), objective=PythonObjective(fails))
+    task = first_task(job)
+    trials = TrialRound(job, task)
+    while not trials.done:
+        for trial in trials.ask(3):
+            trials.tell(trial, outcome_of(job, trial))
+    answers = trials.answers()
+    assert same(answers, whole(job, task))
+    assert sum(answer.samples for answer in answers) > sum(answer.evaluations for answer in answers)
+
+
 @pytest.mark.parametrize("ahead", [False, True])
 @pytest.mark.parametrize("limit", [None, 23])
 @pytest.mark.parametrize("data", [False, True], ids=["plain", "data"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,7 +11,7 @@ from threading import Lock
 from typing import Any, Protocol
 
 from desopt.contract.codec import digest_of
-from desopt.contract.errors import ObjectiveError
+from desopt.contract.errors import Failed, ObjectiveError
 from desopt.contract.participation import participants
 from desopt.contract.space import Space
 from desopt.contract.types import (
@@ -131,11 +132,13 @@ class Job:
 
     def value(
         self, x: FloatArray, round: int, worker: int, batches: Batches, iteration: int
-    ) -> tuple[float, int]:
-        """One value of one worker's function, and the samples that it is the mean over."""
+    ) -> tuple[float, int, str]:
+        """One value of one worker's function, the samples that it is over, and why it failed."""
+        f = self.function(x, round, worker, batches)
         try:
-            f = self.function(x, round, worker, batches)
-            return f.value(x, iteration if batches is Batches.ITERATION else 0), f.rows
+            return f.value(x, iteration if batches is Batches.ITERATION else 0), f.rows, ""
+        except Failed as failed:
+            return math.nan, f.rows, str(failed) or "failed"
         except ObjectiveError as error:
             error.worker, error.round = worker, round
             raise

@@ -170,7 +170,7 @@ def _locate(error: ObjectiveError, trials: Sequence[Trial]) -> None:
 
 def _outcome(trial: Trial, f: LocalFunction, value: float | Failed, seconds: float) -> Outcome:
     if isinstance(value, Failed):
-        return Outcome(math.nan, 1, seconds, value.reason or "failed")
+        return Outcome(math.nan, f.rows, seconds, value.reason or "failed")
     reason = "" if math.isfinite(value) else f"{NO_NUMBER} {value}"
     whole = f.rows if trial.key.number == OBJECTIVE else 1
     return Outcome(value * whole, f.rows, seconds, reason)

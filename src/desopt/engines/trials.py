@@ -96,19 +96,18 @@ class Outcome:
 def outcome_of(job: Job, trial: Trial) -> Outcome:
     """Evaluate a trial, in whatever thread, process or machine."""
     round, worker, number, _ = trial.key
-    began = time.perf_counter()
+    began, reason = time.perf_counter(), ""
     try:
         if number == OBJECTIVE:
             value, rows = job.total(trial.x, worker)
         else:
-            value, rows = job.value(trial.x, round, worker, trial.batches, trial.iteration)
-    except Failed as failed:
+            value, rows, reason = job.value(trial.x, round, worker, trial.batches, trial.iteration)
+    except Failed as failed:  # on the way to the function: the rows are not known
         value, rows, reason = math.nan, 1, str(failed) or "failed"
     except ObjectiveError as error:
         error.iteration = trial.iteration if trial.iteration >= 0 else None
         raise
-    else:
-        reason = "" if math.isfinite(value) else f"{NO_NUMBER} {value}"
+    reason = reason or ("" if math.isfinite(value) else f"{NO_NUMBER} {value}")
     return Outcome(value, rows, time.perf_counter() - began, reason)
 
 
@@ -295,7 +294,7 @@ class TrialRound:
     def _take(self, side: _Side, key: Key, outcome: Outcome) -> None:
         """Tell the search all values that are next in its order."""
         side.told[key] = outcome
-        side.rows = outcome.rows if not outcome.failed else side.rows
+        side.rows = max(side.rows, outcome.rows)  # less where it is not known, as after a crash
         search = side.search
         if key.number == search.index:
             values: list[float] = []
