@@ -191,6 +191,20 @@ def test_violations_that_are_not_numbers() -> None:
     assert result.best_x[0] == pytest.approx(-0.5, abs=0.01)
 
 
+@pytest.mark.parametrize("method", ["es", "cma-es"])
+def test_violations_too_large_to_add_up(method: str) -> None:
+    """Their sum is infinite, which is as bad as NaN and no error."""
+
+    def constraints(x: Vector) -> list[float]:
+        return [1e308, 1e308] if x[0] > 0.5 else [x[0] + 0.5, -1.0]
+
+    result = desopt.minimize(
+        lambda x: float(x @ x), [1.0], constraints=constraints, method=method, rounds=20,
+        progress=False,
+    )  # fmt: skip
+    assert result.x[0] <= -0.5
+
+
 def test_nothing_is_allowed(tmp_path: Path) -> None:
     for method in ("des-mr", "es-csa"):
         result = desopt.minimize(

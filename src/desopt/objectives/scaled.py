@@ -19,12 +19,20 @@ from desopt.objectives.local import drive
 
 
 def violation_at(x: FloatArray, constraints: Callable[..., Any]) -> float:
-    """The sum of the positive violations at x; 0.0 where there are none, inf for NaN."""
+    """The sum of the positive violations at x; 0.0 where there are none, inf for NaN.
+
+    inf as well where the sum is too large for a float.
+    """
     try:
         given = as_violations(constraints(x)).tolist()
     except Exception as error:
         raise failure("constraints", error) from error
-    return math.inf if any(map(math.isnan, given)) else math.fsum(v for v in given if v > 0.0)
+    if any(map(math.isnan, given)):
+        return math.inf
+    try:
+        return math.fsum(v for v in given if v > 0.0)
+    except OverflowError:
+        return math.inf
 
 
 class ScaledObjective:
