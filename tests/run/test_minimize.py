@@ -144,6 +144,8 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
       for bad in (3, Gaussian)),
     ({"sampler": "gaussian"}, ValueError, r"unknown sampler 'gaussian'.*did you mean 'Gaussian'"),
     ({"setup": 3}, TypeError, "setup must be callable, got int"),
+    *(({name: bad}, TypeError, rf"{name} must be True or False, got {bad!r}")
+      for name in ("log_values", "ahead", "progress", "float32") for bad in (1, "no")),
     ({"callbacks": 3}, TypeError, "callbacks must be a list of functions, got 3"),
     ({"callbacks": [print, 3]}, TypeError, "callbacks must be functions of a row, got 3"),
     ({"stepsize": 0.5}, TypeError, "unexpected keyword argument 'stepsize'"),
