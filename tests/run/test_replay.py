@@ -118,6 +118,26 @@ def test_a_built_in_class_with_a_sampler(tmp_path: Path) -> None:
         desopt.replay(tmp_path / "j", method=DES(sampler=Gaussian()), sampler=draw)
 
 
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        ({"round": 1.5}, TypeError, "round must be a whole number, got 1.5"),
+        ({"round": "1"}, TypeError, "round must be a whole number, got '1'"),
+        ({"round": 3}, ValueError, "round must be 0 to 2, the rounds in .*; got 3"),
+        ({"trial": 3}, TypeError, r"trial must be an id, a text such as '3.0.17.2'; got 3"),
+        ({"trial": "0.0.0.0", "round": 1}, ValueError, "give round or trial, not both"),
+    ],
+)
+def test_bad_rounds_and_trials(
+    given: dict[str, Any], error: type[Exception], message: str, tmp_path: Path
+) -> None:
+    desopt.minimize(
+        lambda x: float(x @ x), np.ones(2), rounds=2, journal=tmp_path / "j", progress=False
+    )
+    with pytest.raises(error, match=message):
+        desopt.replay(tmp_path / "j", **given)
+
+
 def test_the_command_reads_the_journal_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -60,6 +60,8 @@ def replay(
         return replayed(path, contents, round, method=method, sampler=sampler)
     if round is not None:
         raise ValueError("give round or trial, not both: a trial's id names its round")
+    if not isinstance(trial, str):
+        raise TypeError(f"trial must be an id, a text such as '3.0.17.2'; got {trial!r:.80}")
     headers.check_versions(path, contents.header)
     algorithm = algorithm_of(path, contents.header, method, sampler)
     return _point_of(path, contents, trial, algorithm, as_function(constraints))
@@ -118,8 +120,12 @@ def replayed(
 ) -> FloatArray:
     """``replay`` for a journal that has been read; ``scattered``: not as an array if possible."""
     headers.check_versions(path, contents.header)
-    done = len(contents.rows)
-    last = done if round is None else operator.index(round)
+    last = done = len(contents.rows)
+    if round is not None:
+        try:
+            last = operator.index(round)
+        except TypeError:
+            raise TypeError(f"round must be a whole number, got {round!r:.80}") from None
     if not 0 <= last <= done:
         raise ValueError(f"round must be 0 to {done}, the rounds in {path}; got {round!r}")
     algorithm = algorithm_of(path, contents.header, method, sampler)
