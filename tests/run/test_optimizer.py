@@ -281,3 +281,25 @@ def test_damage_is_refused_and_a_torn_tail_dropped(tmp_path: Path) -> None:
     path.write_bytes(bytes(damaged))
     with pytest.raises(desopt.JournalError, match="damaged"):
         desopt.Optimizer(np.zeros(N), **settings)
+
+
+@pytest.mark.parametrize("rounds", [0, 1])
+def test_a_closed_one_is_of_no_use(rounds: int, tmp_path: Path) -> None:
+    """The last value of a round would find no journal to write the round to."""
+    settings = SMALL | {"method": "cma-es", "journal": tmp_path / "j"}
+    opt = desopt.Optimizer(np.zeros(N), **settings)
+    while opt.rounds[0] < rounds:
+        for trial in opt.ask(99):
+            opt.tell(trial, sphere(trial.x))
+    trials = opt.ask(99)
+    opt.close()
+    for use in (opt.ask, lambda: opt.tell(trials[0], 1.0)):
+        with pytest.raises(ValueError, match="is closed; make it again with the same arguments"):
+            use()
+    assert opt.result().nit == rounds
+    opt.close()
+    with desopt.Optimizer(np.zeros(N), **settings) as again:
+        assert [trial.id for trial in again.ask(99)] == [trial.id for trial in trials]
+        for trial in trials:
+            again.tell(trial, sphere(trial.x))
+        assert again.rounds[0] == rounds + 1

@@ -71,6 +71,8 @@ class Optimizer:
     With ``journal``, every value told survives ``kill -9``, and the same call continues the run.
     """
 
+    _closed = False
+
     def __init__(self, x0: Any = None, data: Any = None, **settings: Any) -> None:
         self._settings = _checked(settings)
         job, start = job_of(_Asked(), x0, data, self._settings)
@@ -101,6 +103,7 @@ class Optimizer:
 
     def close(self) -> None:
         """Close the files. Trials that are open can be told after the next start."""
+        self._closed = True
         self._session.close()
 
     def ask(self, count: int = 1, *, ahead: bool = False) -> list[OpenTrial]:
@@ -111,6 +114,7 @@ class Optimizer:
         rejected. An empty list means: tell a value first, or the run has ended (``done``).
         """
         count = checks.whole("count", count)
+        self._refuse_if_closed()
         self.refresh()
         trials = self._round.ask(count, ahead) if self._round is not None else []
         return [self._shown(trial) for trial in trials]
@@ -132,6 +136,7 @@ class Optimizer:
         """
         key = self._key(trial)
         outcome = as_outcome(value, failed, reason, seconds)
+        self._refuse_if_closed()
         self.refresh()
         before = self._log.evaluations.find(key)
         if before is not None:
@@ -238,6 +243,14 @@ class Optimizer:
 
     def _key(self, trial: OpenTrial | str) -> Key:
         return key_of(trial.id if isinstance(trial, OpenTrial) else trial, self.tag)
+
+    def _refuse_if_closed(self) -> None:
+        """The value that ends a round would have no journal to go to."""
+        if self._closed:
+            raise ValueError(
+                "this Optimizer is closed; make it again with the same arguments, journal "
+                "included, to go on"
+            )
 
     def _refuse_unknown(self, key: Key) -> None:
         """A trial of the past is harmless; one that was never asked for is an error."""
