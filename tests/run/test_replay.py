@@ -118,6 +118,24 @@ def test_a_built_in_class_with_a_sampler(tmp_path: Path) -> None:
         desopt.replay(tmp_path / "j", method=DES(sampler=Gaussian()), sampler=draw)
 
 
+@pytest.mark.parametrize("method", ["es", "des-mr", "des-c"])
+def test_values_ahead_of_an_accepted_step(method: str, tmp_path: Path) -> None:
+    """They were computed in vain, but they are in the log, and each id names its point."""
+    opt = desopt.Optimizer(
+        np.ones(3), method=method, rounds=2, iterations=12, step_size=0.3, journal=tmp_path / "j"
+    )
+    names: dict[str, Floats] = {}
+    while trials := opt.ask(4, ahead=True):
+        for trial in reversed(trials):
+            opt.tell(trial, float(trial.x @ trial.x))
+            names[trial.id] = trial.x
+    opt.close()
+    used = int(opt.result().nfev)
+    assert len(names) > used, "some were of no use"
+    for name, x in names.items():
+        assert desopt.replay(tmp_path / "j", trial=name).tobytes() == x.tobytes()
+
+
 @pytest.mark.parametrize(
     ("given", "error", "message"),
     [

@@ -16,7 +16,7 @@ from desopt.contract import checks
 from desopt.contract.errors import JournalError
 from desopt.contract.scattered import Scattered
 from desopt.contract.space import Box, Space
-from desopt.contract.types import Algorithm, FloatArray
+from desopt.contract.types import Algorithm, FloatArray, LocalSearch
 from desopt.engines.trials import OBJECTIVE, Key
 from desopt.methods import METHODS, restore
 from desopt.methods.samplers import Sampler, as_sampler, restore_sampler
@@ -86,20 +86,17 @@ def _point_of(
         (state,) = forward(algorithm, contents, (key.round,))
         if key.number == OBJECTIVE:
             return shown(state.x)
-        search = algorithm.search(algorithm.plan(state), key.worker)  # type: ignore[attr-defined]
+        task = algorithm.plan(state)
+        search, again = (algorithm.search(task, key.worker) for _ in range(2))  # type: ignore[attr-defined]
+
+    def violation(x: FloatArray) -> float:
+        return 0.0 if constraints is None else violation_at(shown(x), constraints)
+
     with ValueLog(path.with_name(path.name + SUFFIX), None) as log:
-        while search.index < key.number and search.basis <= key.basis:
-            known = log.evaluations.find(Key(*key[:2], search.index, search.basis))
-            points = search.ask(2)
-            if not points:
-                break
-            if known is not None:
-                search.tell([math.nan if known.failed else known.value])
-                continue
-            over = 0.0 if constraints is None else violation_at(shown(points[0]), constraints)
-            if over <= 0.0:
-                break
-            search.tell([math.nan], [over])
+        _lead(search, key, key.number, log, violation)
+        if search.basis > key.basis:  # computed ahead of a step that was accepted: stop before it
+            _lead(again, key, search.index - 1, log, violation)
+            search = again
     ahead = key.number - search.index
     points = search.ask(ahead + 2)
     if search.basis != key.basis or not 0 <= ahead < len(points):
@@ -107,6 +104,27 @@ def _point_of(
         hint = "; give the constraints of the run" if needed else ""
         raise ValueError(f"no trial {trial}: the values in {path}{SUFFIX} do not lead there{hint}")
     return shown(points[ahead])
+
+
+def _lead(
+    search: LocalSearch, key: Key, number: int, log: ValueLog,
+    violation: Callable[[FloatArray], float],
+) -> None:  # fmt: skip
+    """Tell a trial's search the values before this number, as far as they are known.
+
+    It ends after the first step that is accepted besides those of the trial's basis.
+    """
+    while search.index < number and search.basis <= key.basis:
+        known = log.evaluations.find(Key(*key[:2], search.index, search.basis))
+        points = search.ask(2)
+        if not points:
+            break
+        if known is not None:
+            search.tell([math.nan if known.failed else known.value])
+        elif (over := violation(points[0])) > 0.0:
+            search.tell([math.nan], [over])
+        else:
+            break
 
 
 def replayed(
