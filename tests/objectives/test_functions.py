@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from helpers.searching import TWO_POINT, Floats, make
 
+import desopt
 from desopt.contract.errors import ObjectiveError
 from desopt.contract.types import Batches, Task
 from desopt.data import Draw, NoData, Rows
@@ -93,3 +94,14 @@ def test_a_failure_says_its_iteration(name: str, fails_at: int) -> None:
 
 def test_a_number_too_large_for_a_float_is_infinite() -> None:
     assert [as_number(value) for value in (10**400, -(10**400), 3)] == [math.inf, -math.inf, 3.0]
+
+
+def test_what_only_a_function_uses_is_refused_elsewhere() -> None:
+    for fun, given in (
+        ("lr", {"setup": dict}),
+        (PythonObjective(np.sum), {"setup": dict}),
+        (PythonObjective(np.sum), {"vectorized": True}),
+    ):
+        (name,) = given
+        with pytest.raises(ValueError, match=f"{name} is for a Python function, got fun="):
+            desopt.minimize(fun, np.ones(2), (X, np.ones(20)), rounds=1, **given)

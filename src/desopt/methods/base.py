@@ -211,7 +211,7 @@ def by_chance(secants: Iterable[tuple[float, float]]) -> bool:
     Of a function without noise both are about its slope. Noise makes the first one steeper, as
     many times as its point is nearer. Without a change of f there is nothing to tell.
     """
-    noise = [abs(near) > 4.0 * abs(far) for near, far in secants if near != 0.0 != far]
+    noise = [abs(near) / 4.0 > abs(far) for near, far in secants if near != 0.0 != far]
     return 2 * sum(noise) > len(noise)
 
 

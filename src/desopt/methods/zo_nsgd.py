@@ -165,7 +165,7 @@ class ZONSGD(TwoPointAlgorithm):
             return ""
         probed = -2 * len(self._lengths())
         slopes = (self.layout.decode(answer).float32 for answer in answers)
-        noisy = by_chance((g[0], (g[probed] + g[probed + 1]) / 2.0) for g in slopes)
+        noisy = by_chance((g[0], g[probed] / 2.0 + g[probed + 1] / 2.0) for g in slopes)
         return NOISE + " and a larger radius" if noisy else ""
 
     def _probes(self, task: Task) -> list[Probe]:

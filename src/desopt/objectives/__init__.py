@@ -28,19 +28,28 @@ def as_objective(
 ) -> Objective:
     """The ``fun`` argument as an objective; ``vectorized``: it is a function of a matrix."""
     if isinstance(fun, str):
-        if vectorized:
-            raise ValueError(
-                f"vectorized is for a Python function fun(X), got fun={fun!r}; leave it out"
-            )
         check_name("fun", fun, objective_names())
         weight = real("regularization", penalty)
-        return OBJECTIVES[fun](weight, setup) if fun in OBJECTIVES else LinearModel(fun, weight)
+        _only_for_functions(fun, vectorized=vectorized)
+        if fun in OBJECTIVES:
+            return OBJECTIVES[fun](weight, setup)
+        _only_for_functions(fun, setup=setup)
+        return LinearModel(fun, weight)
     if hasattr(fun, "bind"):
+        known = getattr(fun, "vectorized", False)  # so it is true of the object
+        _only_for_functions(fun, vectorized=vectorized and not known, setup=setup)
         objective: Objective = fun
         return objective
     if vectorized:
         return VectorizedObjective(fun, setup, vectorized=vectorized)
     return PythonObjective(fun, setup)
+
+
+def _only_for_functions(fun: Any, **given: Any) -> None:
+    """Refuse what would be ignored."""
+    for name, value in given.items():
+        if value is not None and value is not False:
+            raise ValueError(f"{name} is for a Python function, got fun={fun!r:.80}; leave it out")
 
 
 __all__ = [
