@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 import desopt
 from desopt.run.history import Status
-from desopt.run.values import SUFFIX, ValueLog
+from desopt.run.values import STORED, SUFFIX, ValueLog
 
 Floats = NDArray[np.float64]
 N = 5
@@ -95,6 +95,27 @@ def test_reopened_after_every_value(method: str, tmp_path: Path) -> None:
         assert opt.result().x.tobytes() == expected.x.tobytes()
         assert len(opt.result().evaluations) == len(asked) == expected.nfev
     assert desopt.replay(tmp_path / "j").tobytes() == expected.x.tobytes()
+
+
+@pytest.mark.parametrize("method", ["cma-es", "es", "des-mr"])
+def test_the_best_point_of_many_variables(method: str, tmp_path: Path) -> None:
+    """The log does not store it: it is at hand while the run goes on, and replayed afterwards."""
+    start = np.full(STORED + 1, 0.9)
+    settings = SMALL | {"method": method, "rounds": 3, "iterations": 5, "step_size": 0.001}
+    settings["journal"] = tmp_path / "j"
+    found = []
+    for values in (2, 9, 100):
+        with desopt.Optimizer(start, **settings) as opt:
+            while (trials := opt.ask()) and len(opt.evaluations) < values:
+                opt.tell(trials[0], sphere(trials[0].x))
+            results = [opt.result()]
+        with desopt.Optimizer(start, **settings) as opt:
+            results.append(opt.result())
+        for result in results:
+            values_told = [item.value for item in result.evaluations]
+            assert result.best_fun == min(values_told) == sphere(result.best_x)
+        found.append(results[0].best_fun)
+    assert found[2] < found[0]
 
 
 def test_resumed_by_minimize_and_back(tmp_path: Path) -> None:

@@ -72,6 +72,8 @@ class Optimizer:
     """
 
     _closed = False
+    #: The trial of the best value, if it was asked for here.
+    _best: Trial | None = None
 
     def __init__(self, x0: Any = None, data: Any = None, **settings: Any) -> None:
         self._settings = _checked(settings)
@@ -164,6 +166,9 @@ class Optimizer:
         outcome = self._log.known(trial)
         if outcome is not None and outcome.rows == 0:  # told by a process without the data
             outcome = replace(outcome, rows=self._function(trial).rows)
+        best = self._log.evaluations.best
+        if best is not None and best.key == trial.key:
+            self._best = trial
         return outcome
 
     @property
@@ -190,9 +195,26 @@ class Optimizer:
             end = End(Status.OPEN, text)
         result = self._session.result(end, _BY_HAND, "ask and tell", 0)
         best = self._log.evaluations.best
-        if best is not None and best.x is not None and self._session.plain:
-            result.best_x, result.best_fun = best.x.copy(), best.value
+        if best is not None and self._session.plain:
+            x = self._point_of(best)
+            if x is not None:
+                result.best_x, result.best_fun = x, best.value
         return result
+
+    def _point_of(self, best: Evaluation) -> FloatArray | None:
+        """The point of the best value. The log has points of few variables only."""
+        if best.x is not None:
+            return best.x.copy()
+        if self._best is not None and self._best.key == best.key:
+            return self._job.shown(self._best.x)
+        if self._settings.journal is None or best.key.round >= self._rounds.state.round:
+            return None  # a late value of a trial that was asked for ahead, told by its id
+        from desopt.run.replay import replay
+
+        return replay(
+            self._settings.journal, trial=str(best.key), method=self._job.algorithm,
+            constraints=self._settings.constraints,
+        )  # fmt: skip
 
     def _use(self, trial: Trial) -> bool:
         """Continue with the value of a trial, which is in the log."""
