@@ -324,6 +324,10 @@ def test_constraints_that_cannot_be_kept(
         scipy_minimize(constraints=constraint)
 
 
+def test_no_constraints() -> None:
+    assert violations(None) is violations(()) is None
+
+
 def test_constraints_are_passed_on() -> None:
     result = scipy_minimize(
         constraints={"type": "ineq", "fun": lambda x: x[0] - 0.5}, options={"maxiter": 30}

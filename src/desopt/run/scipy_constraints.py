@@ -27,6 +27,8 @@ def violations(constraints: Any) -> Violations | None:
         Dicts, ``LinearConstraint``, ``NonlinearConstraint``, ``Bounds`` or functions of x that
         give violations; one of them or several.
     """
+    if constraints is None:
+        return None
     alone = callable(constraints) or isinstance(constraints, Mapping)
     if alone or isinstance(constraints, Bounds | LinearConstraint | NonlinearConstraint):
         constraints = (constraints,)

@@ -244,8 +244,12 @@ class Handler(BaseHTTPRequestHandler):
             raise Refused(HTTPStatus.FORBIDDEN, "this is not the address of this server")
         if self.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
             raise Refused(HTTPStatus.FORBIDDEN, "another site may not ask")
-        url = urlsplit(self.path)
-        query = {name: found[-1] for name, found in parse_qs(url.query, max_num_fields=8).items()}
+        try:
+            url = urlsplit(self.path)
+            fields = parse_qs(url.query, max_num_fields=8)
+        except ValueError as error:
+            raise Refused(HTTPStatus.BAD_REQUEST, f"this address cannot be read: {error}") from None
+        query = {name: found[-1] for name, found in fields.items()}
         if self.server.token is not None and not self._may_enter(query):
             raise Refused(HTTPStatus.FORBIDDEN, "the token is missing or wrong; see the terminal")
         if url.path == "/" and "token" in query and self.server.token is not None:

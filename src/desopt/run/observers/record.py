@@ -67,7 +67,7 @@ class Record:
         nans = int(last.get("nans", 0))
         message = end.message
         if nans:
-            message += f"; {nans} values were not finite and counted as rejected steps"
+            message += f"; {nans} values failed or were not finite"
         x = self._of_user(self.state.x)
         return Result(
             x=x,
