@@ -273,7 +273,7 @@ def test_what_the_environment_says_is_left_alone(untold: pytest.MonkeyPatch) -> 
     assert set(parallel.thread_limits(2)) == {"VECLIB_MAXIMUM_THREADS", "NUMBA_NUM_THREADS"}
 
 
-def pools(folder: Path, **settings: Any) -> list[int]:
+def pools(folder: Path, jobs: int) -> list[int]:
     """The sizes of the pools of BLAS and OpenMP in each process of a run."""
 
     def setup() -> None:
@@ -284,8 +284,10 @@ def pools(folder: Path, **settings: Any) -> list[int]:
         assert sizes, "NumPy comes with a BLAS"
         sizes.append(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
         (folder / str(os.getpid())).write_text(" ".join(map(str, sizes)))
+        while len(list(folder.iterdir())) < jobs:  # else the first one may do all the work
+            time.sleep(0.01)
 
-    run(least_squares, setup=setup, engine="processes", eval_every=0, **settings)
+    run(least_squares, setup=setup, engine="processes", eval_every=0, jobs=jobs)
     return [int(size) for path in folder.iterdir() for size in path.read_text().split()]
 
 
