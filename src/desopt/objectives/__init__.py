@@ -30,26 +30,17 @@ def as_objective(
     if isinstance(fun, str):
         check_name("fun", fun, objective_names())
         weight = real("regularization", penalty)
-        _only_for_functions(fun, vectorized=vectorized)
-        if fun in OBJECTIVES:
-            return OBJECTIVES[fun](weight, setup)
-        _only_for_functions(fun, setup=setup)
-        return LinearModel(fun, weight)
+        own = fun in OBJECTIVES  # the user's, which takes setup
+        for name, value in {"vectorized": vectorized, "setup": None if own else setup}.items():
+            if value is not None and value is not False:
+                raise ValueError(f"{name} is for a Python function, got fun={fun!r}; leave it out")
+        return OBJECTIVES[fun](weight, setup) if own else LinearModel(fun, weight)
     if hasattr(fun, "bind"):
-        known = getattr(fun, "vectorized", False)  # so it is true of the object
-        _only_for_functions(fun, vectorized=vectorized and not known, setup=setup)
         objective: Objective = fun
         return objective
     if vectorized:
         return VectorizedObjective(fun, setup, vectorized=vectorized)
     return PythonObjective(fun, setup)
-
-
-def _only_for_functions(fun: Any, **given: Any) -> None:
-    """Refuse what would be ignored."""
-    for name, value in given.items():
-        if value is not None and value is not False:
-            raise ValueError(f"{name} is for a Python function, got fun={fun!r:.80}; leave it out")
 
 
 __all__ = [
