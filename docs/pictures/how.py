@@ -21,9 +21,8 @@ from desopt.methods.samplers import Gaussian, Key, MixtureRademacher
 from desopt.objectives.local import drive
 from desopt.run import journal as journals
 from desopt.run.records import records
-from desopt.system.plot_style import BLUE, COMMON, GREY, ORANGE
+from desopt.system.plot_style import BLUE, COMMON, GREEN, GREY, ORANGE
 
-GREEN = "#009E73"  # with the other two: Okabe and Ito's
 COLOURS = (BLUE, ORANGE, GREEN)
 STYLE: Any = COMMON | {
     "font.size": 10.0,

@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 import desopt
-from desopt.system.plot_style import BLUE, COMMON, GREY, ORANGE
+from desopt.system.plot_style import BLUE, COMMON, GREEN, GREY, ORANGE
 
 STYLE: Any = COMMON | {
     "font.size": 11.0,
@@ -26,14 +26,15 @@ def absolute_error(x: Any, batch: Any) -> float:
     return float(np.mean(np.abs(z @ x - y)))
 
 
-def both() -> Figure:
-    """The page's two runs: the default step size, and none to choose."""
+def runs() -> Figure:
+    """The page's three runs: the default step size, a wrong one, and none to choose."""
     rng = np.random.default_rng(0)
     rows = rng.standard_normal((5_000, 20))
     data = rows, rows @ np.arange(20.0) + rng.standard_normal(5_000)
     figure = Figure(figsize=(6.4, 3.4))
     axes = figure.subplots()
     looks: Any = (
+        (0.1, GREEN, "^-", "step_size=0.1"),
         (1.0, BLUE, "o-", "step_size=1, the default"),
         ("auto", ORANGE, "s-", 'step_size="auto"'),
     )
@@ -54,7 +55,7 @@ def both() -> Figure:
 def draw(folder: Path) -> None:
     with matplotlib.rc_context(STYLE):
         text = io.StringIO()
-        both().savefig(text, format="svg", metadata={"Date": None})
+        runs().savefig(text, format="svg", metadata={"Date": None})
     lines = (line.rstrip() for line in text.getvalue().splitlines())
     (folder / "start.svg").write_text("\n".join(lines) + "\n", encoding="utf-8")
 

@@ -22,7 +22,6 @@ from desopt.methods import ES
 from desopt.objectives.local import drive
 from desopt.system.plot_style import BLUE, COMMON, GREY, ORANGE
 
-GREEN = "#009E73"
 STYLE: Any = COMMON | {
     "font.size": 10.0,
     "axes.titlesize": 10.0,

@@ -10,7 +10,8 @@ SCREEN_SIZE, SMALL_SIZE = (10.0, 4.6), (6.0, 3.6)  # inches, of plots for a scre
 DPI = 150
 
 GREY = "#666666"  # reference lines, and legend entries for dashes
-BLUE, ORANGE = "#0072B2", "#D55E00"  # Okabe and Ito's, distinct for most colour-blind readers
+# Okabe and Ito's, distinct for most colour-blind readers
+BLUE, ORANGE, GREEN = "#0072B2", "#D55E00", "#009E73"
 
 COMMON: Any = {  # keys of matplotlib's rcParams
     "axes.spines.top": False,
