@@ -310,6 +310,25 @@ def test_a_sampler_class(tmp_path: Path) -> None:
 
 
 @dataclass(frozen=True)
+class Scaled(Sampler):
+    """A dataclass, whose fields are its settings, but for what JSON cannot hold."""
+
+    scale: float = 1.0
+    extra: Any = np.array
+
+    def vector(self, key: Key, k: int, n: int) -> Any:
+        return None, self.scale * Gaussian().vector(key, k, n)[1]
+
+
+def test_a_sampler_with_fields(tmp_path: Path) -> None:
+    desopt.register("sampler", "Scaled", Scaled)
+    half = run(method="des", sampler=Scaled(0.5), journal=tmp_path / "j")
+    assert desopt.replay(tmp_path / "j").tobytes() == half.x.tobytes()
+    with pytest.raises(desopt.JournalError, match=r"scale is 0.5 in the journal and 1.0 here"):
+        run(method="des", sampler=Scaled(), journal=tmp_path / "j", rounds=9)
+
+
+@dataclass(frozen=True)
 class Mine(LinearModel):
     """A class that takes the penalty."""
 

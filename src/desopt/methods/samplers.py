@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 import numpy as np
@@ -73,8 +73,15 @@ class Sampler(ABC):
         return self.proposals(alpha, key, x.size).changes(x, masks, workers)
 
     def settings(self) -> dict[str, Any]:
-        """Name and parameters, for the journal's header."""
-        return {"name": type(self).__name__}
+        """Name and parameters, for the journal's header.
+
+        By default the fields of a dataclass that are texts or numbers: a class with others
+        describes these itself, as plain JSON values.
+        """
+        own: list[str] = [f.name for f in fields(self) if f.init] if is_dataclass(self) else []
+        values = {name: getattr(self, name) for name in own}
+        plain = {k: v for k, v in values.items() if isinstance(v, str | int | float | None)}
+        return {"name": type(self).__name__} | plain
 
 
 @dataclass(frozen=True)
@@ -118,9 +125,6 @@ class MixtureGaussian(Sampler):
     def proposals(self, alpha: FloatArray, key: Key, n: int) -> Proposals:
         return _mixture(alpha, key, n, self.l, gaussian=True)
 
-    def settings(self) -> dict[str, Any]:
-        return {"name": type(self).__name__, "l": self.l}
-
 
 @dataclass(frozen=True)
 class MixtureRademacher(Sampler):
@@ -146,9 +150,6 @@ class MixtureRademacher(Sampler):
 
     def proposals(self, alpha: FloatArray, key: Key, n: int) -> Proposals:
         return _mixture(alpha, key, n, self.l, gaussian=False)
-
-    def settings(self) -> dict[str, Any]:
-        return {"name": type(self).__name__, "l": self.l}
 
 
 def _check_mixture(l: Any) -> None:
