@@ -487,6 +487,15 @@ def test_refused(arguments: tuple[Any, ...], message: str) -> None:
     assert [set(METHODS), set(SAMPLERS), set(OBJECTIVES)] == before
 
 
+@pytest.mark.parametrize(
+    "look", [("red", "-", "o"), ("#123456", "dashed", "o"), ("#123456", "-", "h"), ("#123456", "-")]
+)
+def test_looks_that_the_page_cannot_draw(look: Any) -> None:
+    with pytest.raises(ValueError, match=r"'mine': look must be .* of the markers o s .*, got \("):
+        desopt.register("method", "mine", Populated, look=look)
+    assert "mine" not in METHODS
+
+
 def test_titles_are_for_methods() -> None:
     with pytest.raises(ValueError, match="title is for methods, not for a sampler"):
         desopt.register("sampler", "shifted", Shifted, title="Shifted")

@@ -20,7 +20,7 @@ from inspect import signature
 from typing import Any, Literal
 
 from desopt.methods.base import ProblemSize
-from desopt.methods.registry import METHODS, Look, Method
+from desopt.methods.registry import DASHES, MARKERS, METHODS, Look, Method
 from desopt.methods.samplers import SAMPLERS, CustomSampler, Sampler
 from desopt.objectives import LOSSES, OBJECTIVES, PythonObjective
 
@@ -40,6 +40,7 @@ _LOOKS = (
 )  # fmt: skip
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
+_COLOUR = re.compile(r"#[0-9A-Fa-f]{6}")
 
 #: What was registered here, by kind and name; built-in entries are never replaced.
 _ours: dict[tuple[str, str], Any] = {}
@@ -64,7 +65,8 @@ def register(
         ``"objective"``: a function ``fun(x, batch)`` or ``fun(x)``, an objective, or the class of
         one; a class receives ``penalty`` if it takes it.
     title, look
-        For a method: its name and its line (colour, dash, marker) in figures.
+        For a method: its name and its line (colour, dash, marker) in figures, such as
+        ``("#1f77b4", "--", "o")``.
     sampler
         For a method: the sampler that belongs to its name, as ``des-mr`` is DES with a certain one.
     defaults
@@ -144,11 +146,23 @@ def _method(
     return Method(
         algorithm=thing,
         title=title or name,
-        look=Look(*look) if look else _look_of(name),
+        look=_checked_look(name, look) if look else _look_of(name),
         answer="its layout",
         values="its cost",
         **facts,
     )
+
+
+def _checked_look(name: str, look: Any) -> Look:
+    """A look that figures and the page can draw: they would only fail after a study."""
+    given = tuple(look)
+    texts = len(given) == 3 and all(isinstance(part, str) for part in given)
+    if not (texts and _COLOUR.fullmatch(given[0]) and given[1] in DASHES and given[2] in MARKERS):
+        raise ValueError(
+            f"method {name!r}: look must be a colour as '#1f77b4', one of the dashes "
+            f"{' '.join(DASHES)} and one of the markers {' '.join(MARKERS)}, got {look!r:.80}"
+        )
+    return Look(*given)
 
 
 def _look_of(name: str) -> Look:

@@ -14,7 +14,7 @@ import desopt
 from desopt import LOSSES, METHODS
 from desopt.contract.types import Batches
 from desopt.methods import ProblemSize, make
-from desopt.methods.registry import COMPARED, Method
+from desopt.methods.registry import COMPARED, DASHES, MARKERS, Method
 from desopt.report import names
 
 K, LAMBDA = 24, 13
@@ -141,9 +141,12 @@ def test_figures_tell_the_methods_apart() -> None:
     for column in (titles, colours, lines):
         assert len(set(column)) == len(METHODS)
     page = PAGE.read_text(encoding="utf-8")
-    for dash, marker in lines:  # shapes that the interactive page can draw
+    for dash in DASHES:
         assert f'"{dash}": ' in page
+    for marker in MARKERS:
         assert re.search(rf'[{{\s"]{re.escape(marker)}"?: "M', page), marker
+    assert {dash for dash, _ in lines} <= set(DASHES)
+    assert {marker for _, marker in lines} <= set(MARKERS)
     assert [names.method(name) for name in METHODS] == titles
 
 

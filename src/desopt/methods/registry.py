@@ -41,7 +41,7 @@ from desopt.methods.zo_signsgd import ZOSignSGD
 
 
 class Look(NamedTuple):
-    """A method's line in every figure, in matplotlib's notation.
+    """A method's line in every figure, in matplotlib's notation: one of ``DASHES``, ``MARKERS``.
 
     The colours are Okabe and Ito's, distinct for most colour-blind readers. Dash and marker
     differ as well, for printing in grey.
@@ -50,6 +50,10 @@ class Look(NamedTuple):
     colour: str
     dash: str
     marker: str
+
+
+#: What the interactive page can draw (``report/chart.js``); its colours are those of CSS, #rrggbb.
+DASHES, MARKERS = ("-", "--", "-.", ":"), tuple("os^vDPX")
 
 
 @dataclass(frozen=True, kw_only=True)
