@@ -133,6 +133,11 @@ class IgnoresTheLimit(DES):
         return super().search(replace(task, limit=None), worker)
 
 
+class ForgetsTheValueAtX(DES):
+    def search(self, task: Task, worker: int) -> LocalSearch:
+        return super().search(replace(task, limit=task.limit and task.limit + 1), worker)
+
+
 class LongPayload(DES):
     def work(self, task: Task, local: Any, worker: int) -> Answer:
         answer = super().work(task, local, worker)
@@ -290,6 +295,7 @@ class NotFrozen:
         (PlansByChance(), "plan is a function of the state. Two calls"),
         (MemoryGrows(iterations=10), "has one size in all rounds.* 2 numbers in round 1, 1 before"),
         (IgnoresTheLimit(iterations=10), "at most Task.limit values. limit 2 .*computed 11"),
+        (ForgetsTheValueAtX(iterations=10), "at most Task.limit values. limit 2 .*computed 3"),
         (LongPayload(iterations=10), "layout.size bytes. It has 3, the layout 2"),
         (StrayBits(iterations=10), "decode accepts every answer.*beyond bit 9"),
         (Remembers(iterations=10), "work is a function of task, data and worker"),

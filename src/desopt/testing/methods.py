@@ -245,7 +245,8 @@ def _check_merges(claim: Claims, algorithm: Any, state: Any, answers: list[Answe
 def _check_limits(claim: Claims, algorithm: Any, state: Any) -> None:
     cost, job = algorithm.cost, small_job(algorithm)
     for limit in sorted({cost.least, (cost.least + cost.most) // 2, cost.most}):
-        task = dataclasses.replace(algorithm.plan(state), limit=limit)
+        # the limit of a round is that of all workers: the worker's share of this one is limit
+        task = dataclasses.replace(algorithm.plan(state), limit=limit * job.workers)
         answer = job.work(task, 0)
         claim(
             1 <= answer.evaluations <= limit,
