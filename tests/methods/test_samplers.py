@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from desopt.contract import streams
 from desopt.methods.samplers import (
+    SAMPLERS,
     CustomSampler,
     Gaussian,
     Key,
@@ -86,6 +87,10 @@ def fourth_moment(sampler: Sampler, y: Vector) -> float:
     if isinstance(sampler, MixtureRademacher):
         return n / sampler.l * norm4 + 3 * (sampler.l - 1) / sampler.l * norm2
     return 3 * norm2
+
+
+def test_every_sampler_has_cases() -> None:
+    assert {type(sampler) for sampler, _ in CASES} == {type(make()) for make in SAMPLERS.values()}
 
 
 @pytest.mark.parametrize("name", projections(1))
