@@ -435,6 +435,15 @@ def test_no_cache_where_none_can_be_written(
     assert data.load(path).rows == data.load(path).rows == 270
 
 
+def test_no_cache_where_none_can_be_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name that is too long fails as the folder of another user does, for root as well."""
+    path = put(tmp_path, "x.txt", HEART)
+    monkeypatch.setenv("DESOPT_CACHE", str(tmp_path / ("x" * 300)))
+    assert data.load(path).rows == data.load(path).rows == 270
+
+
 def test_processes_that_parse_at_once(tmp_path: Path) -> None:
     path = put(tmp_path, "x.txt", HEART * 50)
     code = f"from desopt import data; print(data.load({str(path)!r}).X.sum())"

@@ -105,7 +105,7 @@ _DENSE, _SPARSE = ("X", "labels"), ("data", "indices", "indptr", "shape", "label
 
 def _opened(place: Path) -> tuple[Matrix, FloatArray] | None:
     """The arrays of an entry, or None if there is none."""
-    if not place.is_dir():
+    if not os.path.isdir(place):  # Path.is_dir would raise where nobody may look
         return None
     try:
         wanted = json.loads((place / "digests.json").read_text("ascii"))
