@@ -22,24 +22,31 @@ DIGEST = hashlib.sha256(CONTENT).hexdigest()
 PAGE = b"\r\n <!DOCTYPE html><html><body>Please sign in</body></html>\n"
 BODIES = {
     "good": CONTENT, "wrong": CONTENT[::-1].lstrip(), "cut": CONTENT[:1000], "page": PAGE,
-    "json": b'{"error": "quota"}', "empty": b"", "endless": b"+1 1:1\n" * 10_000,
+    "part": CONTENT[:1000], "json": b'{"error": "quota"}', "empty": b"",
+    "endless": b"+1 1:1\n" * 10_000,
 }  # fmt: skip
 
 
 class Handler(BaseHTTPRequestHandler):
-    """/good and /wrong have the files, /cut ends in the middle of them, the rest has none.
+    """/good and /wrong have the files, /cut ends in the middle of them, /loop leads to itself.
 
-    /page, /json and /empty have something else, /endless does not say when it ends.
+    /page, /json and /empty have something else, /part says that it is a part, /endless does not
+    say when it ends.
     """
 
     def do_GET(self) -> None:
         self.server.asked.append(self.path)  # type: ignore[attr-defined]
         folder, _, name = self.path[1:].partition("/")
+        if folder == "loop":
+            self.send_response(302)
+            self.send_header("Location", self.path)
+            self.end_headers()
+            return
         missing = folder in ("good", "wrong", "cut") and name != "binary/heart_scale"
         if missing or folder not in BODIES:
             self.send_error(404)
             return
-        self.send_response(200)
+        self.send_response(206 if folder == "part" else 200)
         length = {"cut": len(CONTENT), "endless": "nobody knows"}.get(folder, len(BODIES[folder]))
         self.send_header("Content-Length", str(length))
         self.end_headers()
@@ -132,6 +139,7 @@ def test_bad_downloads(
         ("ijcnn1", "endless", r"is not the data file ijcnn1.bz2 but another"),
         ("heart", "json", r"but another: it begins with .*quota"),
         ("heart", "empty", "is empty"),
+        ("heart", "part", "is only a part of the file"),
         ("heart", "endless", r"is larger than 100,000 bytes; allow more by largest= or"),
     ],
 )

@@ -6,6 +6,7 @@ import hashlib
 import os
 import re
 import tempfile
+from http import HTTPStatus
 from http.client import HTTPException, IncompleteRead
 from pathlib import Path
 from typing import BinaryIO
@@ -101,6 +102,8 @@ class _RefusedError(Exception):
 def _stream(address: str, file: BinaryIO, name: str, largest: int) -> None:
     """The response in a file, with checks, a size limit, progress and a timeout."""
     with urlopen(address, timeout=TIMEOUT) as response:
+        if response.status == HTTPStatus.PARTIAL_CONTENT:  # its length is that of the part
+            raise _RefusedError("is only a part of the file")
         length = response.headers.get("Content-Length", "")
         size = int(length) if length.isdecimal() else 0
         with Progress(f"fetching {address}", size) as progress:
