@@ -147,7 +147,7 @@ def _reason(error: Exception) -> str:
     cause: BaseException = error
     while (inner := cause.__cause__ or cause.__context__) is not None:
         cause = inner
-    return f"{type(cause).__name__}: {cause}"
+    return f"{type(cause).__name__}: {' '.join(str(cause).split())}"  # in one line
 
 
 def _noted(path: Path) -> str | None:
