@@ -222,6 +222,18 @@ def test_npz_that_is_none(tmp_path: Path) -> None:
         assert "\n" not in str(caught.value)
 
 
+def test_npz_that_nobody_may_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not damaged, and another copy would not help."""
+
+    def refused(path: Path, *_: Any) -> Any:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    path = put(tmp_path, "set.npz", b"")
+    monkeypatch.setattr(Path, "open", refused)
+    with pytest.raises(PermissionError, match=r"Permission denied.*set\.npz"):
+        data.load(path)
+
+
 @pytest.mark.parametrize(
     ("text", "label"),
     [

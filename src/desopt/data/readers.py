@@ -60,7 +60,7 @@ def _arrays_of(path: Path, wanted: set[str]) -> dict[str, Any]:
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             return {name: arrays[name] if name in wanted else None for name in arrays.files}
-    except FileNotFoundError:
+    except (FileNotFoundError, PermissionError):
         raise
     except Exception as error:  # zip, zlib and NumPy raise many kinds
         raise ValueError(
