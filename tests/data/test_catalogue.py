@@ -266,6 +266,8 @@ def test_csv(tmp_path: Path, text: str, label: str | int | None) -> None:
         ("a,y\n1,2\n1\n", None, "number of columns changed"),
         ("a,y\nnan,2\n", None, "holds NaN or infinity"),
         ("a,y\n", None, "holds no rows"),
+        ("", None, "is empty; expected a line of names or numbers"),
+        ("\r\na,y\n1,2\n", None, "begins with an empty line; expected a line of names"),
         ("weight, kg,y\n1,2\n3,4\n", None, "the first line has 3 columns, the rows have 2"),
         ("x" * 200_000 + ",y\n1,2\n", None, "line 1: field larger than"),
     ],

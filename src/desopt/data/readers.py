@@ -135,8 +135,11 @@ def _first_line(path: Path) -> tuple[list[str], bool]:
     """The fields of the first line, and whether they are names."""
     with libsvm.opened(path) as stream:
         first = stream.readline().decode("utf-8-sig", "replace")
+    if not first.strip():
+        found = "begins with an empty line" if first else "is empty"
+        raise ValueError(f"{path} {found}; expected a line of names or numbers")
     try:
-        fields = next(csv.reader([first.rstrip("\r\n")], skipinitialspace=True), []) or [""]
+        fields = next(csv.reader([first.rstrip("\r\n")], skipinitialspace=True))
     except csv.Error as error:
         raise ValueError(f"{path}, line 1: {error}") from None
     names = [name.strip() for name in fields]
