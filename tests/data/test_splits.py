@@ -1,5 +1,7 @@
 """Splits, uneven deals, and generated twins."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -49,6 +51,26 @@ def test_splits_of_many_seeds_are_uniform() -> None:
 def test_a_side_without_rows(share: float) -> None:
     with pytest.raises(ValueError, match="share must leave rows on both sides of the split of 10"):
         train_test(DataSet("x", np.zeros((10, 1)), np.ones(10), ""), 0, share)
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        ([1.0, np.nan, np.nan, 2.0], "y is NaN in 2 of 4 rows, the first of them 1; remove"),
+        ([[1.0], [2.0], [1.0]], r"one label for each row, got an array of shape \(3, 1\)"),
+    ],
+)
+def test_labels_that_are_none(y: list[Any], message: str) -> None:
+    """A row of label NaN went to no worker."""
+    with pytest.raises(ValueError, match=message):
+        by_label(np.array(y), 3, 0)
+    with pytest.raises(ValueError, match=message):
+        dirichlet(np.array(y), 2, 1.0, 0)
+
+
+def test_labels_may_be_texts() -> None:
+    parts = by_label(np.array(["a", "b", "a"]), 2, 0)
+    assert sorted(part.tolist() for part in parts) == [[0, 2], [1]]
 
 
 # --- deals -----------------------------------------------------------------------------------

@@ -69,6 +69,7 @@ def by_label(
     >>> [y[rows].tolist() for rows in data.by_label(y, workers=2, seed=0)]
     [[1.0, 1.0, 1.0], [-1.0, -1.0, -1.0]]
     """
+    y = _checked_labels(y)
     labels, sizes = np.unique(y, return_counts=True)
     pieces = workers * labels_per_worker
     _check(y.size, pieces, "pieces (workers x labels_per_worker)")
@@ -101,6 +102,7 @@ def dirichlet(
     >>> sum(len(rows) for rows in data.dirichlet(y, 2, concentration=0.3, seed=0))
     6
     """
+    y = _checked_labels(y)
     _check(y.size, workers, "workers")
     generator = _generator(seed, _DIRICHLET)
     order = _shuffled(y.size, seed, _DIRICHLET)
@@ -197,6 +199,17 @@ def _by_site(sites: IndexArray | None, workers: int) -> list[IndexArray]:
     if found.size != workers:
         raise ValueError(f"the rows come from {found.size} sites: workers must be {found.size}")
     return [np.flatnonzero(sites == site) for site in found]
+
+
+def _checked_labels(y: Any) -> NDArray[np.generic]:
+    """One label for each row: a NaN equals no label, and its row would go to nobody."""
+    labels = np.asarray(y)
+    if labels.ndim != 1:
+        raise ValueError(f"y must be one label for each row, got an array of shape {labels.shape}")
+    if (missing := labels != labels).any():
+        raise ValueError(f"y is NaN in {missing.sum()} of {labels.size} rows, the first of them "
+                         f"{int(missing.argmax())}; remove or label them first")  # fmt: skip
+    return labels
 
 
 def _check(rows: int, parts: int, what: str) -> None:
