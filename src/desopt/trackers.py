@@ -42,8 +42,7 @@ class Tracker:
     2 True
     """
 
-    def __init__(self) -> None:
-        self._begun = self._failed = False
+    _begun = _failed = False  # of the class: a subclass may forget to call super().__init__
 
     def begin(self, settings: Mapping[str, Any]) -> None:
         """The run begins, or goes on; its settings on one level."""
@@ -95,7 +94,6 @@ class TensorBoard(Tracker):
     """
 
     def __init__(self, folder: str, prefix: str = "desopt/") -> None:
-        super().__init__()
         self._summary = _required("tensorboard.summary", "tensorboard")
         self._folder, self._prefix = str(folder), prefix
 
@@ -134,7 +132,6 @@ class MLflow(Tracker):
         run_name: str | None = None,
         run_id: str | None = None,
     ) -> None:
-        super().__init__()
         self._entities = _required("mlflow.entities", "mlflow")
         self._tracking = _required("mlflow.tracking", "mlflow")
         self._uri, self._experiment, self._name = tracking_uri, experiment, run_name
@@ -173,7 +170,6 @@ class WandB(Tracker):
     """
 
     def __init__(self, **settings: Any) -> None:
-        super().__init__()
         self._wandb = _required("wandb", "wandb")
         self._settings = settings
 
@@ -205,7 +201,6 @@ class Log(Tracker):
         level: int | str = logging.INFO,
         every: bool = False,
     ) -> None:
-        super().__init__()
         self._logger = logging.getLogger(logger) if isinstance(logger, str) else logger
         self._level, self._every = _level(level), every
 

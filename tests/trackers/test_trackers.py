@@ -50,6 +50,19 @@ def test_a_tracker_is_told_the_settings_every_row_and_the_end(tmp_path: Path) ->
     assert told.closed == 1
 
 
+def test_a_tracker_need_not_call_the_constructor_of_its_base() -> None:
+    class Named(Tracker):
+        def __init__(self, name: str) -> None:
+            self.lines = [name]
+
+        def _log(self, round: int, metrics: Mapping[str, float]) -> None:
+            self.lines.append(str(round))
+
+    tracker = Named("mine")
+    desopt.minimize(lambda x: float(x @ x), np.ones(3), rounds=2, callbacks=[tracker])
+    assert tracker.lines == ["mine", "1", "2"]
+
+
 def test_a_tracker_that_fails_is_left_out_and_the_run_goes_on(tmp_path: Path) -> None:
     bad, good = Told(fails_at=4), Told()
     with pytest.warns(RuntimeWarning, match="Told has failed .* the disk is full") as caught:
