@@ -278,6 +278,16 @@ def test_bad_csv(tmp_path: Path, text: str, label: Any, message: str) -> None:
     assert not entries(tmp_path)
 
 
+@pytest.mark.parametrize("name", ["x.csv", "x.csv.bz2"])
+def test_a_link_has_the_format_of_its_own_name(tmp_path: Path, name: str) -> None:
+    """As to the blobs of caches that are named by digests."""
+    text = b"a,y\n1,1\n2,-1\n"
+    blob = put(tmp_path, "0a1b2c.txt", bz2.compress(text) if name.endswith(".bz2") else text)
+    (tmp_path / name).symlink_to(blob)
+    loaded = data.load(tmp_path / name)
+    assert (loaded.columns, loaded.X.tolist(), loaded.y.tolist()) == (("a",), [[1], [2]], [1, -1])
+
+
 def test_names_of_columns_may_have_commas(tmp_path: Path) -> None:
     path = put(tmp_path, "x.csv", b'label,"weight, kg",height\n1,1,2\n-1,2,3\n')
     assert data.load(path).columns == ("weight, kg", "height")

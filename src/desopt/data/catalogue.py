@@ -286,7 +286,7 @@ def _parsed(
 ) -> tuple[Matrix, FloatArray]:
     """The scaled matrix and the file's labels, by way of the cache."""
     scaling, n = (known.scaling, known.n) if known else ("", 0)
-    path = path.resolve()
+    path = path.parent.resolve() / path.name  # the format is that of this name, not of a link's end
     stem = _stem(path.name)
 
     def read() -> tuple[Matrix, FloatArray]:
