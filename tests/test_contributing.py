@@ -70,6 +70,7 @@ def test_lists_name_where_the_registries_are() -> None:
         ("A loss", "LOSSES", "src/desopt/objectives/losses.py"),
         ("A loss", "LOSSES", "tests/helpers/oracle.py"),
         ("A sampler", "SAMPLERS", "src/desopt/methods/samplers.py"),
+        ("An objective", "OBJECTIVES", "src/desopt/objectives/__init__.py"),
         ("An engine", "ENGINES", "src/desopt/engines/__init__.py"),
     ]
     for part, name, path in places:

@@ -14,7 +14,7 @@ from desopt.objectives.local import WorkerData
 from desopt.objectives.losses import LOSSES, Loss
 from desopt.objectives.vectorized import VectorizedObjective
 
-#: Objectives of the user by name (see ``desopt.register``), made from penalty and setup.
+#: Objectives by name, besides the losses, made from penalty and setup; ``desopt.register`` adds.
 OBJECTIVES: dict[str, Callable[[float, Callable[[], Any] | None], Objective]] = {}
 
 
