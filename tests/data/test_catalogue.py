@@ -169,7 +169,7 @@ def test_a_subset_is_drawn_by_the_seed(tmp_path: Path) -> None:
     assert (small.X[:, 0] % 2 == (small.y > 0)).all()
     assert small.origin.endswith("20 of 100 rows, seed 0")
     for rows in (0, 101):
-        with pytest.raises(ValueError, match=f"rows must be from 1 to 100 for x.txt, got {rows}"):
+        with pytest.raises(ValueError, match=f"rows of x.txt must be 1 to 100, got {rows}"):
             data.load(path, rows=rows)
 
 

@@ -135,10 +135,19 @@ def test_deals_that_cannot_be() -> None:
     y = np.array([1.0, 2.0, 3.0, 3.0])
     with pytest.raises(ValueError, match="4 rows cannot be split among 5 workers"):
         dirichlet(y, 5, 1.0, 0)
-    with pytest.raises(ValueError, match="4 rows cannot be split among 0 workers"):
+    with pytest.raises(ValueError, match="workers must be at least 1, got 0"):
         by_quantity(4, 0, 0)
     with pytest.raises(ValueError, match="4 rows cannot be split among 6 pieces"):
         by_label(y, 3, 0, 2)
+    with pytest.raises(TypeError, match=r"workers must be a whole number, got 2\.5"):
+        dirichlet(y, 2.5, 1.0, 0)  # type: ignore[arg-type]
+    for seed in (-1, 2**64):
+        for made in (
+            lambda: data.partition(4, 2, seed), lambda: by_quantity(4, 2, seed),  # noqa: B023
+            lambda: by_label(y, 3, seed), lambda: data.load("susy-like", rows=9, seed=seed),  # noqa: B023
+        ):  # fmt: skip
+            with pytest.raises(ValueError, match=f"seed must be 0 to {2**64 - 1}, got {seed}"):
+                made()
     with pytest.raises(ValueError, match="3 different labels do not fit 2 workers with 1 each"):
         by_label(y, 2, 0)
     for concentration in (0.0, -1.0, float("nan"), float("inf")):
@@ -169,7 +178,7 @@ def test_the_first_rows_do_not_depend_on_the_size(name: str) -> None:
     assert large.density * large.n == pytest.approx(TWINS[name].nonzeros, rel=0.05)
     assert (data.load(name, rows=300, seed=1).X != small.X).sum() > 0
     assert (large.X[BLOCK:] != large.X[:50]).sum() > 0  # blocks differ
-    with pytest.raises(ValueError, match=f"rows must be at least 1 for {name}, got 0"):
+    with pytest.raises(ValueError, match=f"rows of {name} must be at least 1, got 0"):
         data.load(name, rows=0)
 
 

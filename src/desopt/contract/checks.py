@@ -19,6 +19,11 @@ def whole(name: str, value: Any, least: int = 1, most: int | None = None) -> int
     return number
 
 
+def seed(name: str, value: Any) -> int:
+    """The seed of random streams."""
+    return whole(name, value, 0, 2**64 - 1)
+
+
 def real(name: str, value: Any) -> float:
     """A real number other than NaN, as a Python float."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):

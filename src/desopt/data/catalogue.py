@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from desopt.contract import streams
+from desopt.contract import checks, streams
 from desopt.contract.streams import Purpose, Stream
 from desopt.contract.types import BoolArray, FloatArray, IndexArray
 from desopt.data import cache, libsvm, readers, sites
@@ -275,9 +275,9 @@ def _between_two(labels: FloatArray, where: str) -> float:
 
 def subset(whole: DataSet, rows: int, seed: int) -> DataSet:
     """A random subset without replacement; subsets with one seed are nested."""
-    if not 1 <= rows <= whole.rows:
-        raise ValueError(f"rows must be from 1 to {whole.rows} for {whole.name}, got {rows}")
-    order = np.argsort(streams.words(Stream(seed, 0, streams.SERVER, 1, Purpose.DATA), whole.rows))
+    rows = checks.whole(f"rows of {whole.name}", rows, 1, whole.rows)
+    stream = Stream(checks.seed("seed", seed), 0, streams.SERVER, 1, Purpose.DATA)
+    order = np.argsort(streams.words(stream, whole.rows))
     return whole.take(np.sort(order[:rows]), f"{rows:,} of {whole.rows:,} rows, seed {seed}")
 
 
@@ -306,10 +306,8 @@ def _stem(file: str) -> str:
 
 
 def _twin(name: str, rows: int | None, seed: int) -> DataSet:
-    count = TWINS[name].rows if rows is None else rows
-    if count < 1:
-        raise ValueError(f"rows must be at least 1 for {name}, got {count}")
-    make = partial(generate, name, count, seed)
+    count = TWINS[name].rows if rows is None else checks.whole(f"rows of {name}", rows)
+    make = partial(generate, name, count, checks.seed("seed", seed))
     slow = count * TWINS[name].nonzeros > _WORTH_KEEPING
     X, y = cache.cached(name, f"{count} {seed}", lambda: str(VERSION), make) if slow else make()
     return DataSet(name, X, y, f"generated, seed {seed}, {count:,} rows", True)

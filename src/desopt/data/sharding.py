@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from desopt.contract import streams
+from desopt.contract import checks, streams
 from desopt.contract.streams import Purpose, Stream
 from desopt.contract.types import IndexArray
 from desopt.data.digests import Digest
@@ -31,8 +31,9 @@ def partition(rows: int, workers: int, seed: int) -> list[IndexArray]:
     >>> [part.tolist() for part in data.partition(5, workers=2, seed=0)]
     [[2, 3, 4], [0, 1]]
     """
-    order = np.argsort(streams.words(Stream(seed, 0, streams.SERVER, 0, Purpose.PARTITION), rows),
-                       kind="stable")  # fmt: skip
+    rows, workers = checks.whole("rows", rows, 0), checks.whole("workers", workers)
+    stream = Stream(checks.seed("seed", seed), 0, streams.SERVER, 0, Purpose.PARTITION)
+    order = np.argsort(streams.words(stream, rows), kind="stable")
     return [np.sort(part) for part in np.array_split(order, workers)]
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from desopt.contract import streams
+from desopt.contract import checks, streams
 from desopt.contract.streams import Purpose, Stream
 from desopt.contract.types import FloatArray, IndexArray
 from desopt.data.catalogue import DataSet
@@ -213,7 +213,9 @@ def _checked_labels(y: Any) -> NDArray[np.generic]:
 
 
 def _check(rows: int, parts: int, what: str) -> None:
-    if not 1 <= parts <= rows:
+    checks.whole("rows", rows)
+    checks.whole(what, parts)
+    if parts > rows:
         raise ValueError(f"{rows} rows cannot be split among {parts} {what}: choose 1 to {rows}")
 
 
@@ -237,9 +239,11 @@ def _even_counts(sizes: IndexArray, pieces: int) -> list[int]:
 
 
 def _generator(seed: int, use: int) -> np.random.Generator:
-    return streams.generator(Stream(seed, 1, streams.SERVER, use, Purpose.DATA))
+    return streams.generator(
+        Stream(checks.seed("seed", seed), 1, streams.SERVER, use, Purpose.DATA)
+    )
 
 
 def _shuffled(rows: int, seed: int, use: int) -> IndexArray:
-    words = streams.words(Stream(seed, 0, streams.SERVER, use, Purpose.DATA), rows)
-    return np.argsort(words, kind="stable")
+    stream = Stream(checks.seed("seed", seed), 0, streams.SERVER, use, Purpose.DATA)
+    return np.argsort(streams.words(stream, rows), kind="stable")

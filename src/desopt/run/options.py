@@ -302,7 +302,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("participation", 1.0, float, "Share of the workers asked in each round.", EVERYWHERE,
            checks.share, "Method"),
     Option("seed", 0, int, "Seed of everything random, the data split included.", RUNS,
-           partial(checks.whole, least=0, most=2**64 - 1), "Method"),
+           checks.seed, "Method"),
 
     Option("engine", "auto", str, "Engine.", LOCAL, _engine_or_name, "Engine", identity=False,
            choices=engine_names),

@@ -140,7 +140,7 @@ class Parameters:
                 )
             name = type(subspace).__name__
             self.n = checks.whole(f"{name}: d", subspace.d, 1, self.count)
-            checks.whole(f"{name}: seed", subspace.seed, 0, 2**64 - 1)
+            checks.seed(f"{name}: seed", subspace.seed)
         #: Of Coordinates: the places, and the base values there.
         self._where: IndexArray | None = None
         self._at_places: FloatArray | None = None
