@@ -383,6 +383,22 @@ def test_strange_moments_are_refused(found: str) -> None:
         trained(Loopback(app=app))
 
 
+def test_strange_metrics_are_left_out() -> None:
+    """A whole number that no float can hold, at the end of a run that has cost days."""
+    honest = client_app("lr", frame)
+
+    def app(message: Any, context: Any) -> Any:
+        reply: Any = honest(message, context)
+        if context.node_id == 11 and message.metadata.message_type == "evaluate":
+            huge = "9" * 400
+            reply.content["desopt"]["found"] = f'{{"auc": {huge}, "f1": -{huge}, "rows": 3}}'
+        return reply
+
+    found = trained(named(Loopback(app=app)))
+    assert found.nit == 4
+    assert found.metrics["hospital-b"] == {"rows": 3}
+
+
 def test_settings_of_a_table_are_checked() -> None:
     cases: tuple[tuple[dict[str, Any], str], ...] = (
         ({"n": 3, "columns": NAMES}, "give either x0"),

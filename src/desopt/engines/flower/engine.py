@@ -19,6 +19,7 @@ from typing import Any
 from flwr.app import RecordDict
 from flwr.serverapp import Grid
 
+from desopt.contract import checks as check
 from desopt.contract.errors import EngineError, check_name
 from desopt.contract.types import Answer, Task
 from desopt.data import as_shards
@@ -280,7 +281,7 @@ def _metrics(found: Any) -> dict[str, float]:
     return {
         site_name(name): value
         for name, value in found.items()
-        if type(value) in (int, float) and math.isfinite(value)
+        if type(value) in (int, float) and math.isfinite(check.as_float(value))
     }
 
 
