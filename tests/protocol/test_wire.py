@@ -308,6 +308,21 @@ def test_a_number_in_a_snapshot_may_not_be_beyond_measure() -> None:
         Replica(algorithm, 2, 8, RUN).follow(wire.seal(wire.SNAPSHOT, RUN, 3, DIGEST, body))
 
 
+@pytest.mark.parametrize("period", [1e154, -1e308])
+def test_answers_that_a_forged_state_cannot_merge_are_refused(period: float) -> None:
+    """The state is followed, as its digest is right; the next update meets its numbers."""
+    algorithm = METHODS["des-mr"].make("des-mr", {"iterations": 12, "step_size": "auto"})
+    state = replace(algorithm.init(X), round=3, controls=1.0, period=period)
+    replica = Replica(algorithm, 2, 8, RUN)
+    replica.follow(wire.pack_snapshot(RUN, wire.task_digest(algorithm.plan(state)), state))
+    before = replica.state
+    payload = bytes(replica._layout.size)
+    answers = codec.pack_round([Answer(0, payload)])
+    with pytest.raises(WireError, match="payload"):
+        replica.follow(wire.pack_update(RUN, 4, DIGEST, len(payload), [answers]))
+    assert replica.state is before
+
+
 def test_counts_are_those_that_a_method_can_spend() -> None:
     """What honest workers say is let in, to the last evaluation; one more is not."""
     settings = {"iterations": 12, "mixture": 8, "population": 5}

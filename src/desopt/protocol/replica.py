@@ -150,7 +150,7 @@ class Replica:
             answers = wire.unpack_round(block, self.workers)
             try:
                 state = self.algorithm.merge(state, answers)
-            except ValueError as error:
+            except (ValueError, ArithmeticError) as error:  # a forged state may hold any numbers
                 raise WireError(Reason.PAYLOAD, str(error)) from None
         return state
 
