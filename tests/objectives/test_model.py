@@ -45,6 +45,19 @@ def test_few_known_values_stay_at_home_and_constants_have_scale_one() -> None:
     assert inputs.apply(X).tolist() == [[1.0, 0.0, 0.0]] * 4 + [[0.0, 0.0, 0.0]] * 4
 
 
+@pytest.mark.parametrize("means", [(1e308, 1e308), (1e300, -1e300), (1e300, 1e300)])
+def test_moments_too_large_to_be_pooled_are_named(means: tuple[float, float]) -> None:
+    """Any site may send them: the sum overflows, or has infinities of both signs."""
+    sites = [Moments((2**40 if abs(m) < 1e308 else 1,), (m,), (1e308,)) for m in means]
+    with pytest.raises(ValueError, match="column 0 is too large to be standardised"):
+        Inputs(("age",)).standardised(sites)
+
+
+def test_a_column_too_large_for_a_mean_is_named() -> None:
+    with pytest.raises(ValueError, match=r"my.csv contains a column .* up to 1.5e\+308; remove"):
+        Moments.of(np.full((8, 1), 1.5e308), "my.csv")
+
+
 def test_columns_are_found_by_name_in_frames_dicts_and_records() -> None:
     pandas = pytest.importorskip("pandas", reason="pandas is not installed")
     X = np.arange(12.0).reshape(4, 3)

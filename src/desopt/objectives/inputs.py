@@ -185,7 +185,13 @@ def _moments(column: FloatArray, where: str) -> tuple[int, float, float]:
         raise ValueError(f"{where} contains infinity; remove or replace these entries first")
     if known.size < LEAST_KNOWN:
         return 0, 0.0, 0.0
-    mean = math.fsum(known.tolist()) / known.size
+    try:
+        mean = math.fsum(known.tolist()) / known.size
+    except OverflowError:
+        raise ValueError(
+            f"{where} contains a column whose sum is beyond all floats, up to "
+            f"{np.abs(known).max():g}; remove or divide these entries first"
+        ) from None
     return known.size, mean, math.fsum(((known - mean) ** 2).tolist())
 
 
@@ -197,16 +203,24 @@ def combined(sites: Sequence[Moments]) -> tuple[tuple[float, ...], tuple[float, 
     means, scales = [], []
     for j in range(len(sites[0].counts)):
         parts = [(site.counts[j], site.means[j], site.squares[j]) for site in sites]
-        count = sum(c for c, _, _ in parts)
-        mean = math.fsum(c * m for c, m, _ in parts) / max(count, 1)
-        within = math.fsum(s for _, _, s in parts)
-        between = math.fsum(c * ((m - mean) * (m - mean)) for c, m, _ in parts)
-        scale = math.sqrt((within + between) / max(count, 1)) or 1.0
+        try:
+            mean, scale = _pooled(parts)
+        except (OverflowError, ValueError):  # of fsum: beyond all floats, or infinity of both signs
+            mean = scale = math.inf
         if not (math.isfinite(mean) and math.isfinite(scale)):
             raise ValueError(f"column {j} is too large to be standardised: mean {mean}")
         means.append(mean)
         scales.append(scale)
     return tuple(means), tuple(scales)
+
+
+def _pooled(parts: Sequence[tuple[int, float, float]]) -> tuple[float, float]:
+    """Mean and deviation of one column, from every site's count, mean and sum of squares."""
+    count = max(sum(c for c, _, _ in parts), 1)
+    mean = math.fsum(c * m for c, m, _ in parts) / count
+    within = math.fsum(s for _, _, s in parts)
+    between = math.fsum(c * ((m - mean) * (m - mean)) for c, m, _ in parts)
+    return mean, math.sqrt((within + between) / count) or 1.0
 
 
 def as_numbers(name: str, values: Sequence[Any]) -> list[float]:
