@@ -22,6 +22,7 @@ from desopt.contract.participation import participants
 from desopt.contract.payload import Layout
 from desopt.contract.types import Answer, Task
 from desopt.methods import METHODS
+from desopt.methods.cma_es import CMAES
 from desopt.methods.des import DES, DESState
 from desopt.methods.es_csa import ESCSA
 from desopt.methods.samplers import MixtureRademacher
@@ -512,7 +513,9 @@ DESCRIPTIONS: dict[str, Any] = {
     },
     "constrained": {"method": DES(iterations=12).settings() | {"constrained": 1}},
 }  # fmt: skip
-SMALL = Limits(n=100, workers=50, iterations=50, batch_size=50, draws=400, population=50)
+SMALL = Limits(
+    n=100, workers=50, iterations=50, batch_size=50, draws=400, population=50, memory=1000
+)
 LARGE: dict[str, Any] = {
     "n": {"n": 101},
     "workers": {"workers": 51},
@@ -521,6 +524,7 @@ LARGE: dict[str, Any] = {
     "draws": {"method": DES(iterations=50, sampler=MixtureRademacher(9)).settings()},
     "mixture": {"method": DES(iterations=1, sampler=MixtureRademacher(401)).settings()},
     "population": {"method": ESCSA(population=51, iterations=50).settings()},
+    "memory": {"n": 25, "method": CMAES(population=41, correlations=25, iterations=50).settings()},
 }
 
 
@@ -532,7 +536,12 @@ def test_a_server_may_not_ask_for_more_than_the_limits(name: str) -> None:
     ):
         Replica.joining(data, limits=SMALL)
     raised = "draws" if name == "mixture" else name
-    assert Replica.joining(data, limits=replace(SMALL, **{raised: 1000})).state is None
+    assert Replica.joining(data, limits=replace(SMALL, **{raised: 2000})).state is None
+
+
+def test_members_of_cma_es_are_in_memory_at_once_only_with_correlations() -> None:
+    method = CMAES(population=50, correlations=24, iterations=50).settings()
+    Replica.joining(wire.pack_description(RUN, GOOD | {"n": 25, "method": method}), limits=SMALL)
 
 
 @pytest.mark.parametrize("name", ["n", "workers", "batch_size"])

@@ -27,7 +27,7 @@ class Limits:
 
     ``draws`` bounds iterations * mixture, a round's random coordinates, some 64 bytes each.
     A minibatch takes batch_size times a row of the data. ``memory`` bounds n * workers, the numbers
-    in the estimates of des-c.
+    in the estimates of des-c, and n * population where cma-es learns correlations.
     """
 
     n: int = 2**24
@@ -181,6 +181,8 @@ def _check_settings(settings: Mapping[str, Any], limits: Limits) -> None:
         elif name in ("constrained", "float32"):
             if value is not True:
                 _refuse(name, value, "true")
+        elif name == "correlations":
+            _check_correlations(value, settings["n"], method.get("population"), limits)
         elif name == "shares":
             _check_shares(value, settings["n"], settings["workers"], limits)
         elif name in ("name", "aggregate", "correction"):
@@ -199,6 +201,14 @@ def _check_shares(shares: Any, n: int, workers: int, limits: Limits) -> None:
     _check_whole("memory", n * workers, 1, limits.memory)
     for share in shares:
         _check_whole("shares", share, 1, 2**63 - 1)
+
+
+def _check_correlations(most: Any, n: int, population: Any, limits: Limits) -> None:
+    """The most variables whose correlations are learnt: their update takes all members at once."""
+    _check_whole("correlations", most, 0, 2**63 - 1)
+    if n <= most:
+        _check_whole("population", population, 1, limits.population)
+        _check_whole("memory", n * population, 1, limits.memory)
 
 
 def _check_sampler(sampler: Any, iterations: Any, limits: Limits) -> None:
