@@ -339,6 +339,22 @@ def test_error_in_fun_says_where_and_the_journal_resumes(tmp_path: Path, engine:
     assert not psutil.Process().children(recursive=True)
 
 
+class Speechless(Exception):
+    def __str__(self) -> str:
+        return self.reason  # type: ignore[attr-defined,no-any-return]
+
+
+@engines
+def test_error_that_cannot_say_what_it_is_keeps_its_place(engine: str) -> None:
+    def silent() -> None:
+        raise Speechless
+
+    with pytest.raises(desopt.ObjectiveError, match=r"Speechless: <exception str") as caught:
+        run(at_the_moment(silent), SHARDS, jobs=JOBS[engine], engine=engine)
+    assert (caught.value.worker, caught.value.round, caught.value.iteration) == (2, 1, 3)
+    assert "raise Speechless" in str(caught.value)
+
+
 def test_after_an_error_other_threads_begin_nothing_more() -> None:
     began, failing = set(), threading.Event()
 

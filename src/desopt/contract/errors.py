@@ -63,7 +63,15 @@ def user_code(what: str) -> Iterator[None]:
 def failure(what: str, error: Exception) -> ObjectiveError:
     """The ObjectiveError for an exception of the user's code."""
     trace = "".join(traceback.format_exception(error))
-    return ObjectiveError(what, f"{type(error).__name__}: {error}", trace)
+    return ObjectiveError(what, f"{type(error).__name__}: {_text(error)}", trace)
+
+
+def _text(error: Exception) -> str:
+    """What an exception says; in the words of Python's tracebacks where it cannot say it."""
+    try:
+        return str(error)
+    except Exception:
+        return "<exception str() failed>"
 
 
 class Failed(Exception):
