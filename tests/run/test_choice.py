@@ -319,7 +319,7 @@ def test_libraries_in_a_process_obey_the_environment(
     pytest.importorskip("threadpoolctl")
     untold.setenv("OMP_NUM_THREADS", "3")
     untold.setenv("NUMBA_NUM_THREADS", "3")
-    most = os.cpu_count() or 1  # OpenBLAS takes no more than there are
+    most = parallel.cores()  # OpenBLAS takes no more than there are
     assert set(pools(tmp_path, jobs=1)) <= {3, min(3, most)}
 
 
