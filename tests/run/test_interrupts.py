@@ -1,5 +1,6 @@
 """Ctrl-C at every kind of moment of a run: its result, its journal and what resumes from it."""
 
+import gc
 import inspect
 import sys
 from collections.abc import Callable
@@ -41,6 +42,7 @@ def pressed_at(moment: int, run: Callable[[], Any]) -> int:
 
     CPython looks for signals where a Python function begins and where a call of C has returned.
     Those within ``Session.run`` count. Generators do not: Python reports their end as a call, too.
+    Nothing is collected meanwhile: what is raised in a callback of the collector is lost.
     """
     count, within = 0, False
 
@@ -54,11 +56,13 @@ def pressed_at(moment: int, run: Callable[[], Any]) -> int:
                 sys.setprofile(None)
                 raise KeyboardInterrupt
 
+    gc.disable()
     sys.setprofile(moments)
     try:
         run()
     finally:
         sys.setprofile(None)
+        gc.enable()
     return count
 
 
