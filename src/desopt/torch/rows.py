@@ -26,6 +26,9 @@ from desopt.contract.types import IndexArray
 from desopt.system.terminal import warn
 from desopt.torch.parameters import digest_of
 
+#: What has no tensors in it.
+_PLAIN = {int, float, bool, str, bytes, type(None)}
+
 
 class Examples:
     """A data set whose examples are fetched by their numbers."""
@@ -163,5 +166,7 @@ def versions(batch: Any) -> list[int]:
     if isinstance(batch, Mapping):
         batch = batch.values()
     elif not isinstance(batch, Sequence) or isinstance(batch, str | bytes):
+        return []
+    if set(map(type, batch)) <= _PLAIN:  # quick: it is asked for every value
         return []
     return [version for item in batch for version in versions(item)]
