@@ -109,7 +109,7 @@ def test_noise_in_every_value_is_noticed() -> None:
         search(0.0, correction)
         search(1.0, correction, step_size=0.3)
         with pytest.warns(
-            RuntimeWarning, match="differ by chance, however close .* give a number$"
+            RuntimeWarning, match="close points, .* differ by chance or by jumps; give a number$"
         ):
             search(1.0, correction)
 

@@ -142,7 +142,9 @@ def test_noise_in_every_value_is_noticed() -> None:
     run(rounds=2)
     run(lambda x, batch: float(np.abs(x).sum()), rounds=2)
     run(noisy, rounds=2, step_size=0.1)
-    with pytest.warns(RuntimeWarning, match="differ by chance, .* a number and a larger radius$"):
+    with pytest.warns(
+        RuntimeWarning, match="differ by chance or by jumps; give a number and a larger radius$"
+    ):
         run(noisy, rounds=2)
 
 

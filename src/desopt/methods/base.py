@@ -16,10 +16,10 @@ from desopt.contract.types import Answer, FloatArray, IndexArray, Local, LocalSe
 from desopt.methods.samplers import Sampler
 from desopt.methods.searches import ranking
 
-#: What rules of step_size="auto" say of values with noise of their own.
+#: What rules of step_size="auto" say of values with noise of their own, or with many small jumps.
 NOISE = (
-    "step_size='auto' may fail: values of the objective differ by chance, however close the points "
-    "are; give a number"
+    "step_size='auto' may fail: between close points, values of the objective differ by chance or "
+    "by jumps; give a number"
 )
 #: Fields that ``settings()`` has only where they are given.
 UNLESS_GIVEN = ("box", "constrained", "float32")
