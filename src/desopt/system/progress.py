@@ -89,8 +89,8 @@ class Progress:
             if self._live is not None:
                 self._live.stop()
                 self._live = None
-            elif self._show and not self._on_terminal:
-                self._write(self.text())
+            elif self._show and not self._on_terminal and self._first is not None:
+                self._write(self.text())  # an error before the first update says enough
 
     def advance(self, amount: float = 1) -> None:
         """This much more is done."""
