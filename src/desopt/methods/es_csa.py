@@ -2,7 +2,8 @@
 
 Hansen, Arnold and Auger, "Evolution strategies" (2015), made distributed as in section 5.1 of
 the paper: the server's population is evaluated by every worker on all of its data, and the
-sums decide the ranking. A missing worker's rows are missing for all members alike: the ranking is
+sums decide the ranking. c_s, d_s and chi_n are those of Hansen, "The CMA evolution strategy: a
+tutorial" (2016). A missing worker's rows are missing for all members alike: the ranking is
 that of the mean over the rows of those who answered.
 
 ========  ============  =====================================================================
