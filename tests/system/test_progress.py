@@ -1,6 +1,7 @@
 """The progress display: when it appears, where, and what it says."""
 
 import io
+import re
 import sys
 import time
 
@@ -77,6 +78,27 @@ def test_a_narrow_terminal_keeps_the_time_left(monkeypatch: pytest.MonkeyPatch) 
         assert f"320 of 600 values, {note}, " in said
         assert ("values/s" in said) is speed
         assert "\u2026" not in said  # nothing is cut off
+
+
+@pytest.mark.parametrize(
+    ("columns", "cut"),
+    [(80, "320 of 600 values, about 18 s left, loss"), (40, "320 of 600 values, abou\u2026")],
+)
+def test_a_very_narrow_terminal_cuts_the_words(
+    monkeypatch: pytest.MonkeyPatch, columns: int, cut: str
+) -> None:
+    """Neither what is being done nor the bar; the note goes before the time left."""
+    terminal = open_terminal(monkeypatch)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    with Progress("es-csa", 600, unit="values", show=True) as shown:
+        shown.update(done=0)
+        note = "loss 0.312534, best 0.302534, 3 failed"
+        shown.update(done=320, note=note, seconds_left=18.0)
+        wait_for(terminal, cut)
+    lines = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", terminal.getvalue()).split("\r")
+    line = next(line for line in lines if cut in line)
+    assert re.match(r"es-csa [\u2501\u2578\u257a ]{8} 320 of", line), line
+    assert len(line.strip()) <= columns
 
 
 @pytest.mark.parametrize("keep", [False, True])

@@ -162,6 +162,15 @@ class Progress:
             facts.append(f"about {duration(left)} left")
         return facts
 
+    def _words(self, room: int) -> str:
+        """The words beside the bar: where they are too long, the end of the note is lost."""
+        facts = self._facts()
+        if len(", ".join([self._amount(), *facts])) > room:
+            facts = self._facts(speed_too=False)
+        if self._note and len(", ".join([self._amount(), *facts])) > room:
+            facts = [*facts[1:], facts[0]]
+        return ", ".join(filter(None, [self._amount(), *facts]))
+
     def _write(self, line: str) -> None:
         self._stderr.write(f"{line}\n")
         self._stderr.flush()
@@ -190,18 +199,20 @@ class Progress:
         from rich.table import Table
         from rich.text import Text
 
-        room = self._terminal.width - len(self._label) - 2  # for bar and words
-        words = ", ".join(filter(None, [self._amount(), *self._facts()]))
-        if len(words) + _LEAST_BAR > room:
-            words = ", ".join(filter(None, [self._amount(), *self._facts(speed_too=False)]))
-        width = max(_LEAST_BAR, min(_LONGEST_BAR, room - len(words)))
+        # Cut here: the columns of a table that is too wide would shrink together, the bar first.
+        label = Text(self._label)
+        label.truncate(self._terminal.width // 2, overflow="ellipsis")
+        room = self._terminal.width - label.cell_len - 2  # for bar and words
+        words = Text(self._words(room - _LEAST_BAR))
+        words.truncate(max(1, room - _LEAST_BAR), overflow="ellipsis")
+        width = max(_LEAST_BAR, min(_LONGEST_BAR, room - words.cell_len))
         line = Table.grid(padding=(0, 1))
         for ratio in (None, None, 1):
             line.add_column(no_wrap=True, overflow="ellipsis", ratio=ratio)
         line.add_row(
-            Text(self._label),
+            label,
             ProgressBar(self._total, self._done, width=width, pulse=self._total is None),
-            Text(words),
+            words,
         )
         return Group(line, *(Text(f"  {text}", style="dim") for text in self._details()))
 
