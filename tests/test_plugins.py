@@ -329,6 +329,23 @@ def test_a_sampler_with_fields(tmp_path: Path) -> None:
 
 
 @dataclass(frozen=True)
+class Described(Scaled):
+    def settings(self) -> dict[str, Any]:
+        return super().settings() | {"extra": self.extra.tolist()}
+
+
+def test_a_sampler_with_a_field_that_its_settings_lack(tmp_path: Path) -> None:
+    """Another array would go on with the same journal."""
+    with pytest.raises(
+        TypeError, match=r"Scaled: extra is neither .* array\(\[1\., 2\.\]\); define"
+    ):
+        run(method="des", sampler=Scaled(extra=np.array([1.0, 2.0])), journal=tmp_path / "j")
+    run(method="des", sampler=Described(extra=np.ones(2)), journal=tmp_path / "k")
+    with pytest.raises(desopt.JournalError, match=r"extra is \[1.0, 1.0\] in the journal"):
+        run(method="des", sampler=Described(extra=np.zeros(2)), journal=tmp_path / "k", rounds=9)
+
+
+@dataclass(frozen=True)
 class Mine(LinearModel):
     """A class that takes the penalty."""
 

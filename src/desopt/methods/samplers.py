@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import Field, dataclass, fields, is_dataclass
 from typing import Any
 
 import numpy as np
@@ -75,13 +75,27 @@ class Sampler(ABC):
     def settings(self) -> dict[str, Any]:
         """Name and parameters, for the journal's header.
 
-        By default the fields of a dataclass that are texts or numbers: a class with others
-        describes these itself, as plain JSON values.
+        By default the fields of a dataclass that are texts or numbers. Others may keep their
+        defaults; a class that gives them values describes these itself, as plain JSON values.
         """
-        own: list[str] = [f.name for f in fields(self) if f.init] if is_dataclass(self) else []
-        values = {name: getattr(self, name) for name in own}
+        own: list[Field[Any]] = [f for f in fields(self) if f.init] if is_dataclass(self) else []
+        values = {field.name: getattr(self, field.name) for field in own}
         plain = {k: v for k, v in values.items() if isinstance(v, str | int | float | None)}
+        if type(self).settings is Sampler.settings:
+            for field in own:
+                if field.name not in plain and field.compare:
+                    self._refuse_unless_default(field, values[field.name])
         return {"name": type(self).__name__} | plain
+
+    def _refuse_unless_default(self, field: Field[Any], value: Any) -> None:
+        """A value that settings lack: another one would continue the same journal."""
+        default = field.default
+        if value is default or (type(value) is type(default) and value == default):
+            return
+        raise TypeError(
+            f"sampler {type(self).__name__}: {field.name} is neither a text nor a number, but "
+            f"{value!r:.80}; define settings(), which describes it by plain JSON values"
+        )
 
 
 @dataclass(frozen=True)
