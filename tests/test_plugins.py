@@ -345,6 +345,32 @@ def test_a_sampler_with_a_field_that_its_settings_lack(tmp_path: Path) -> None:
         run(method="des", sampler=Described(extra=np.zeros(2)), journal=tmp_path / "k", rounds=9)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Weighted(DES):
+    name: str = "weighted"
+    weights: Any = (1.0, 2.0)
+
+
+def weighted(weights: Any) -> Weighted:
+    return Weighted(iterations=6, step_size=0.4, seed=7, weights=weights)
+
+
+def test_a_method_with_a_tuple_goes_on(tmp_path: Path) -> None:
+    """A journal has a list."""
+    journal, method = tmp_path / "j", weighted((1.0, 2.0))
+    run(method=method, rounds=2, journal=journal)
+    result = run(method=method, rounds=4, journal=journal)
+    assert result.x.tobytes() == run(method=method, rounds=4).x.tobytes()
+    assert desopt.replay(journal, method=method).tobytes() == result.x.tobytes()
+    with pytest.raises(desopt.JournalError, match=r"weights is \[1.0, 2.0\] .* \[1.0, 3.0\] here"):
+        run(method=weighted((1.0, 3.0)), rounds=5, journal=journal)
+
+
+def test_a_setting_that_no_journal_can_hold_is_named(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match=r"method's setting weights .* ndarray .* plain JSON"):
+        run(method=weighted(np.ones(2)), journal=tmp_path / "j")
+
+
 @dataclass(frozen=True)
 class Mine(LinearModel):
     """A class that takes the penalty."""

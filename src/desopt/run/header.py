@@ -49,8 +49,8 @@ def header_of(job: Job, x0: FloatArray, initial: float, code: Mapping[str, str])
         "versions": versions(),
         "code": code,
         "config": {
-            "method": job.algorithm.settings(),
-            "objective": job.objective.settings(),
+            "method": _stored("method", job.algorithm.settings()),
+            "objective": _stored("objective", job.objective.settings()),
             "workers": job.workers,
             "participation": job.participation,
             "seed": job.seed,
@@ -61,6 +61,20 @@ def header_of(job: Job, x0: FloatArray, initial: float, code: Mapping[str, str])
         },
         "initial_fun": None if math.isnan(initial) else initial,  # JSON has no NaN
     }
+
+
+def _stored(part: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as a journal gives them back: a tuple is a list there."""
+    stored = {}
+    for name, value in settings.items():
+        try:
+            stored[name] = json.loads(json.dumps(value))
+        except (TypeError, ValueError) as error:
+            raise TypeError(
+                f"the {part}'s setting {name} cannot be in a journal: {error}; settings() must "
+                "describe it by plain JSON values"
+            ) from None
+    return stored
 
 
 def identity(job: Job, x0: FloatArray) -> str:
@@ -98,7 +112,8 @@ def check_config(path: Path, header: Mapping[str, Any], mine: Mapping[str, Any])
 def check_method(path: Path, header: Mapping[str, Any], mine: Mapping[str, Any]) -> None:
     """Refuse a method with other settings than the run's."""
     with refusing(path, "its method"):
-        _refuse_differences(path, "method", flatten(header["config"]["method"]), flatten(mine))
+        ours = flatten(_stored("method", mine))
+        _refuse_differences(path, "method", flatten(header["config"]["method"]), ours)
 
 
 def warn_of_other_code(
