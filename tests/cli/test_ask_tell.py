@@ -188,6 +188,14 @@ def test_a_spreadsheet_there_and_back(call: Call, tmp_path: Path) -> None:
     assert open_now == [plan[1]["id"], plan[4]["id"], plan[5]["id"]]
 
 
+def test_semicolons_of_a_spreadsheet_are_named(call: Call, tmp_path: Path) -> None:
+    """As it saves them where the comma is the decimal sign."""
+    (trial, *_) = rows(call("ask", "lab", "--n", 1, "--csv"))
+    for value in ("0,5", "0.5"):
+        (tmp_path / "plan.csv").write_text(f"id;x0;value\n{trial['id']};1;{value}\n")
+        refused(call("tell", "lab", "--csv", "plan.csv"), 2, "semicolons between its columns")
+
+
 def test_settings_are_those_of_the_folder(call: Call, tmp_path: Path) -> None:
     np.save(tmp_path / "x0.npy", [1.0, 2.0])
     begin = ("ask", "lab", "--x0", "x0.npy", "--seed", 4, "--max-evaluations", 30)

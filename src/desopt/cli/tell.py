@@ -133,6 +133,12 @@ def _lines(text: str, name: str) -> Iterator[_Told]:
     titles = ["id", "value", "reason"]
     for line, cells in enumerate(csv_files.reader(io.StringIO(text, newline="")), 1):
         cells = [cell.strip() for cell in cells]
+        if line == 1 and len(cells) == 1 and "id" in cells[0].split(";")[:-1]:
+            raise typer.BadParameter(
+                f"{name}: semicolons between its columns; save it with commas, and with points "
+                "in its numbers",
+                param_hint="--csv",
+            )
         if line == 1 and "id" in cells:
             titles = cells
             if "value" not in titles:
