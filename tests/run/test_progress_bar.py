@@ -9,6 +9,7 @@ import pytest
 
 import desopt
 from desopt.run.history import History, Row
+from desopt.run.observers.notice import SlowRun
 from desopt.run.observers.progress import ProgressBar
 from desopt.run.observers.record import Record
 
@@ -48,6 +49,16 @@ def test_by_rounds(clock: Clock) -> None:
     assert "10 of 100 rounds, loss 3, best 2, 1,234 failed, 0.5 rounds/s" in text(bar)
     bar.round(row(11, 1100), None, ())  # not evaluated: the last loss stays
     assert "loss 3, best 2" in text(bar)
+
+
+@pytest.mark.parametrize(("most", "ends"), [(60.0, True), (600.0, False), (None, False)])
+def test_the_notice_says_that_the_time_ends_first(most: float | None, ends: bool) -> None:
+    said: list[str] = []
+    bar: Any = SimpleNamespace(say=said.append)
+    SlowRun(bar, 800, False, most).value(0.15)
+    rest = ", but max_seconds=60 ends the run first" if ends else ""
+    keeps = "journal=FILE would keep them"
+    assert said == [f"800 values planned, about 2 min at 150 ms each{rest}; {keeps}"]
 
 
 def test_by_values_also_within_a_round(clock: Clock) -> None:

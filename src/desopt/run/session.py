@@ -62,7 +62,7 @@ class Session:
                 job.algorithm.name, settings.rounds, settings.progress,
                 max_evaluations=settings.max_evaluations, max_seconds=settings.max_seconds,
             )  # fmt: skip
-            self.slow = SlowRun(self.bar, self._planned(), path is not None)
+            self.slow = SlowRun(self.bar, self._planned(), path is not None, settings.max_seconds)
             self.log = self._stack.enter_context(self._values(path))
             self._warn_of_other_code(path)
             self._stack = self._stack.pop_all()

@@ -12,8 +12,10 @@ _LONG = 10.0
 class SlowRun:
     """Says once, after the first slow value, how long the run will take."""
 
-    def __init__(self, bar: ProgressBar, planned: int, kept: bool) -> None:
-        self._bar, self._planned, self._kept = bar, planned, kept
+    def __init__(
+        self, bar: ProgressBar, planned: int, kept: bool, max_seconds: float | None = None
+    ) -> None:
+        self._bar, self._planned, self._kept, self._most = bar, planned, kept, max_seconds
         self._said = planned == 0
         self.slots = 1  # values computed at the same time
 
@@ -24,9 +26,12 @@ class SlowRun:
             return
         self._said = True
         keeps = "Ctrl-C keeps all of them" if self._kept else "journal=FILE would keep them"
+        ends = ""
+        if self._most is not None and self._most < total:
+            ends = f", but max_seconds={self._most:g} ends the run first"
         self._bar.say(
             f"{self._planned:,} values planned, about {in_words(total)} at {in_words(seconds)} "
-            f"each; {keeps}"
+            f"each{ends}; {keeps}"
         )
 
 
