@@ -165,7 +165,7 @@ def test_json(call: Call) -> None:
     assert list(trial["x"]) == ["dose", "time"]
     ids = [row["id"] for row in rows(call("ask", "lab", "--csv"))]
     done = call("tell", "lab", *(word for id in ids for word in (id, "7")))
-    assert "ended         1 rounds done" in done.out
+    assert "ended         1 round done" in done.out
     found = json.loads(call("ask", "lab", "--json").out)
     assert found["status"]["done"]
     assert found["trials"] == []

@@ -171,7 +171,7 @@ def test_round_timeout_ends_a_value_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.kills
-@pytest.mark.filterwarnings("ignore:(1 values failed|fun returned NaN):RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:(1 value failed|fun returned NaN):RuntimeWarning")
 def test_a_run_with_a_value_that_hangs() -> None:
     """After values that would be quick enough for whole rounds."""
     settings: dict[str, Any] = {

@@ -511,7 +511,7 @@ def test_same_run_in_processes_and_in_threads(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:fun returned NaN")
-@pytest.mark.filterwarnings(r"ignore:\d+ values failed")
+@pytest.mark.filterwarnings(r"ignore:\d+ values? failed")
 def test_failed_is_no_value_and_other_errors_end_the_run() -> None:
     def fun(x: Any) -> float:
         if x[0] != 0.0:

@@ -264,9 +264,9 @@ def test_rows_without_a_value_are_failed() -> None:
         return float(squares(x[None])[0])
 
     for method in ("des", "es-csa", "fed-zo-sgd"):
-        with pytest.warns(RuntimeWarning, match="NaN or infinity|values failed"):
+        with pytest.warns(RuntimeWarning, match="NaN or infinity|values? failed"):
             found = minimize(holes, method=method)
-        with pytest.warns(RuntimeWarning, match="NaN or infinity|values failed"):
+        with pytest.warns(RuntimeWarning, match="NaN or infinity|values? failed"):
             expected = minimize(plain, method=method, vectorized=False, engine="serial")
         assert found.digest == expected.digest
         assert found.nan_count == expected.nan_count > 0
@@ -276,7 +276,7 @@ def test_failed_is_for_all_points_of_a_call() -> None:
     def fun(X: Floats) -> Floats:
         raise Failed("no device")
 
-    with pytest.warns(RuntimeWarning, match="NaN or infinity|values failed"):
+    with pytest.warns(RuntimeWarning, match="NaN or infinity|values? failed"):
         result = minimize(fun, method="es-csa", population=5, eval_every=1)
     assert result.nan_count == result.nfev == 2 * 3 * 5
     np.testing.assert_array_equal(result.x, START)

@@ -315,6 +315,26 @@ def test_nan_everywhere(method: str) -> None:
     assert f"{fun.calls} values failed or were not finite" in result.message
 
 
+@pytest.mark.parametrize(
+    ("value", "warned"),
+    [(math.nan, "fun returned NaN or infinity once"), ("why", "1 value failed because of: why$")],
+)
+def test_one_failure_is_singular(value: Any, warned: str) -> None:
+    calls: list[int] = []
+
+    def fun(x: NDArray[np.float64]) -> float:
+        calls.append(1)
+        if len(calls) == 3 and value == "why":
+            raise desopt.Failed("why")
+        return math.nan if len(calls) == 3 else float(x @ x)
+
+    with pytest.warns(RuntimeWarning, match=warned):
+        result = desopt.minimize(
+            fun, np.ones(3), method="es-csa", rounds=1, engine="serial", log_values=True
+        )
+    assert result.message.startswith("1 round done; 1 value failed or was not finite (")
+
+
 def sparse_draw(random: np.random.Generator, n: int) -> Any:
     return random.integers(n, size=2), random.standard_normal(2)
 

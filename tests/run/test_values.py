@@ -25,7 +25,7 @@ from desopt.run.values import SUFFIX
 pytestmark = [
     pytest.mark.kills,
     pytest.mark.filterwarnings("ignore:fun returned NaN"),
-    pytest.mark.filterwarnings(r"ignore:\d+ values failed"),
+    pytest.mark.filterwarnings(r"ignore:\d+ values? failed"),
 ]
 Floats = NDArray[np.float64]
 N = 4

@@ -99,7 +99,8 @@ class Rounds:
         """Tell the observers of the end; why it ended."""
         for observer in self._observers:
             observer.end()
-        return self._ended or End(Status.ROUNDS, f"{self.state.round} rounds done")
+        done = self.state.round
+        return self._ended or End(Status.ROUNDS, f"{done} round{'s' * (done != 1)} done")
 
 
 def loop(

@@ -179,10 +179,13 @@ def _failures(result: Result) -> str:
     """How many values failed, and why one of them did."""
     reasons = [value.reason for value in result.evaluations.failed]
     why = next((reason for reason in reasons if not reason.startswith(NO_NUMBER)), None)
+    count = result.nan_count
     if why is None:
-        return f"fun returned NaN or infinity {result.nan_count} times"
+        return f"fun returned NaN or infinity {'once' if count == 1 else f'{count} times'}"
+    if count == 1:
+        return f"1 value failed because of: {why:.300}"
     return (
-        f"{result.nan_count} values failed, one of them because of: {why:.300}; "
+        f"{count} values failed, one of them because of: {why:.300}; "
         "result.evaluations has all reasons"
     )
 

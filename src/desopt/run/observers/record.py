@@ -67,7 +67,8 @@ class Record:
         nans = int(last.get("nans", 0))
         message = end.message
         if nans:
-            message += f"; {nans} values failed or were not finite"
+            failed = "1 value failed or was" if nans == 1 else f"{nans} values failed or were"
+            message += f"; {failed} not finite"
         x = self._of_user(self.state.x)
         return Result(
             x=x,
