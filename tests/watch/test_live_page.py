@@ -148,6 +148,35 @@ def test_every_axis_a_study_and_no_scrolling_to_the_side(
     } == {f"127.0.0.1:{server.server_port}"}
 
 
+def test_what_is_read_and_clicked_stays_while_the_page_is_asked_anew(
+    browser: Any, server: Server, going: Callable[[int], None]
+) -> None:
+    going(4)
+    open_page(browser, server.url, 390)
+    first = "document.querySelector('#run-chart .legend button')?.textContent"
+    until(browser, first, lambda found: found and found.startswith("going.journal (des-mr"))
+    browser.execute_script("""
+        window.asked = 0;
+        const before = window.fetch;
+        window.fetch = (...all) => {
+            window.asked += String(all[0]).includes("overview");
+            return before(...all);
+        };
+        document.querySelector('#list button').focus();
+        window.scrollTo({ top: 400, behavior: "instant" });
+        document.querySelector('#list button').closest('tr').kept = true;
+        document.querySelector('#run-chart .legend button').kept = true;""")
+    until(browser, "window.asked", lambda found: found >= 3)
+    assert browser.execute_script("return window.scrollY") == 400
+    assert browser.execute_script("return document.activeElement.closest('#list tr')?.kept")
+    assert browser.execute_script("return document.querySelector('.legend button').kept")
+    browser.execute_script("document.querySelector('.legend button').focus({preventScroll: true})")
+    going(1)
+    until(browser, "window.asked", lambda found: found >= 6)
+    assert browser.execute_script("return document.activeElement.kept")
+    assert complaints(browser) == []
+
+
 def test_the_token_leaves_the_address(browser: Any, root: Path) -> None:
     with Server(root, "0.0.0.0") as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.02,))

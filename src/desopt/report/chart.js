@@ -20,6 +20,18 @@ function filled(element, attributes, children) {
   element.append(...children);
   return element;
 }
+// New contents for an element. What has not changed stays, with its focus, how far it is scrolled,
+// and a click that has begun on it.
+const KEPT = new Set(["DIV", "TABLE", "THEAD", "TBODY", "TR"]);
+function renew(host, ...parts) {
+  parts.forEach((part, i) => {
+    const old = host.children[i];
+    if (!old) host.append(part);
+    else if (KEPT.has(old.tagName) && old.tagName === part.tagName) renew(old, ...part.children);
+    else if (!old.isEqualNode(part)) old.replaceWith(part);
+  });
+  while (host.children.length > parts.length) host.lastElementChild.remove();
+}
 // On a dark page black becomes white, and deep colours become lighter.
 function ink(colour) {
   if (colour === "#000000") return "var(--ink)";
@@ -87,11 +99,11 @@ function Chart(host) {
   }
 
   function drawLegend() {
-    legend.replaceChildren(...view.lines.map((line) => {
+    renew(legend, ...view.lines.map((line) => {
       const swatch = svg("svg", { width: 34, height: 12, viewBox: "0 0 34 12", "aria-hidden": "true" },
         svg("path", { d: "M1 6H33", stroke: ink(line.colour), "stroke-width": 2, "stroke-dasharray": DASHES[line.dash] }),
         svg("path", { d: SHAPES[line.marker], fill: ink(line.colour), transform: "translate(17 6)" }));
-      const button = html("button", { type: "button", "aria-pressed": !hidden.has(line.key) }, swatch, line.label);
+      const button = html("button", { type: "button", "data-key": line.key, "aria-pressed": !hidden.has(line.key) }, swatch, line.label);
       button.addEventListener("click", () => {
         if (!hidden.delete(line.key)) hidden.add(line.key);
         button.setAttribute("aria-pressed", !hidden.has(line.key));

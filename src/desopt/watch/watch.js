@@ -21,7 +21,7 @@ function ago(seconds) {
   return seconds < 5400 ? `${Math.round(seconds / 60)} min ago` : `${Math.round(seconds / 3600)} h ago`;
 }
 function table(host, heads, rows) {
-  host.replaceChildren(
+  renew(host,
     html("thead", {}, html("tr", {}, ...heads.map((head) => html("th", { scope: "col" }, head)))),
     html("tbody", {}, ...rows.map((cells) => html("tr", {}, ...cells.map((cell) => html("td", {}, cell))))));
 }
@@ -66,8 +66,9 @@ function listed() {
   }));
   host.querySelectorAll("tbody tr").forEach((row, i) => {
     if (overview.runs[i].id === current) row.setAttribute("aria-current", "true");
+    else row.removeAttribute("aria-current");
   });
-  if (within) [...host.querySelectorAll("[data-key]")].find((each) => each.dataset.key === within)?.focus();
+  if (within) [...host.querySelectorAll("[data-key]")].find((each) => each.dataset.key === within)?.focus({ preventScroll: true });
 }
 function draw() {
   const shown = overview.runs.filter((run) => chosen.has(run.id) && seen.has(run.id));
@@ -193,7 +194,7 @@ function facts(run, curve) {
   }
   if (run.ended) block("End", html("p", {}, run.ended));
   if (curve.torn) block("Incomplete", html("p", {}, `${count(curve.torn, "byte")} at the end of the journal are no whole record (yet).`));
-  byId("facts").replaceChildren(...parts);
+  renew(byId("facts"), ...parts);
 }
 
 // Studies, with the curves of their report.
