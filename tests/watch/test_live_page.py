@@ -5,9 +5,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from helpers.browser import addresses, complaints, needed, open_page, started
 from helpers.fake_results import curves, write
@@ -42,14 +44,22 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@pytest.fixture(scope="module")
-def server(root: Path) -> Iterator[Server]:
+@contextmanager
+def serving(root: Path) -> Iterator[Server]:
     with Server(root) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.fixture(scope="module")
+def server(root: Path) -> Iterator[Server]:
+    with serving(root) as server:
         yield server
-        server.shutdown()
-        thread.join()
 
 
 @pytest.fixture(scope="module")
@@ -174,6 +184,30 @@ def test_what_is_read_and_clicked_stays_while_the_page_is_asked_anew(
     going(1)
     until(browser, "window.asked", lambda found: found >= 6)
     assert browser.execute_script("return document.activeElement.kept")
+    assert complaints(browser) == []
+
+
+def test_losses_below_zero_are_in_the_plot(browser: Any, tmp_path: Path) -> None:
+    def profit(x: Any) -> float:
+        return float(np.sum((x - 1.0) ** 2)) - 10.0
+
+    desopt.minimize(
+        profit, np.zeros(5), rounds=12, eval_every=1, journal=tmp_path / "below.journal"
+    )
+    with serving(tmp_path) as server:
+        open_page(browser, server.url)
+        until(browser, "document.querySelectorAll('#run-chart path.curve').length", bool)
+        heights, area = browser.execute_script("""
+            const clip = document.querySelector('#run-chart clipPath rect');
+            const d = document.querySelector('#run-chart path.curve').getAttribute('d');
+            return [[...d.matchAll(/,([-0-9.]+)/g)].map((found) => Number(found[1])),
+                ["y", "height"].map((name) => Number(clip.getAttribute(name)))];""")
+        labels = browser.execute_script(
+            "return [...document.querySelectorAll('#run-chart .plot text')].map(t => t.textContent)"
+        )
+    assert len(heights) == 13
+    assert all(area[0] <= height <= sum(area) for height in heights)
+    assert {"-6", "-8"} <= set(labels)
     assert complaints(browser) == []
 
 

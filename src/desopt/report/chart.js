@@ -137,8 +137,8 @@ function Chart(host) {
 
   function range(values, log) {
     const good = values.filter((v) => Number.isFinite(v) && (!log || v > 0));
-    const from = good.length ? Math.min(...good) : log ? 0.1 : 0;
-    const to = good.length ? Math.max(...good) : 1;
+    const from = good.length ? good.reduce((a, b) => Math.min(a, b)) : log ? 0.1 : 0; // too many for "..."
+    const to = good.length ? good.reduce((a, b) => Math.max(a, b)) : 1;
     return from < to ? [from, to] : log ? [from / 2, from * 2] : [from - 0.5, from + 0.5];
   }
 
@@ -146,9 +146,11 @@ function Chart(host) {
   function yRange(lines, log) {
     const start = Math.max(...lines.map((l) => l.y[0]).filter(Number.isFinite));
     const [from, to] = range(lines.flatMap((l) => [...l.low, ...l.high]), log);
-    const top = Number.isFinite(start) && to > 1.5 * start ? 1.1 * start : to;
+    const floor = Math.min(0, from); // what "1.5 times the start" is measured from
+    const top = Number.isFinite(start) && to - floor > 1.5 * (start - floor) ? floor + 1.1 * (start - floor) : to;
     if (!(top > from)) return [from, to];
-    return log ? [from * 0.97, top * 1.03] : [Math.max(0, from - 0.05 * (top - from)), top + 0.03 * (top - from)];
+    const low = from - 0.05 * (top - from);
+    return log ? [from * 0.97, top * 1.03] : [from < 0 ? low : Math.max(0, low), top + 0.03 * (top - from)];
   }
 
   function axes(xs, ys, width) {
