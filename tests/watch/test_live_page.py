@@ -211,6 +211,27 @@ def test_losses_below_zero_are_in_the_plot(browser: Any, tmp_path: Path) -> None
     assert complaints(browser) == []
 
 
+@pytest.mark.parametrize(("size", "above"), [(1e-5, 1e-4), (1e-6, 0.31), (1.0, 20_000), (1e17, 0)])
+def test_every_tick_has_a_name_of_its_own(
+    browser: Any, tmp_path: Path, size: float, above: float
+) -> None:
+    def cost(x: Any) -> float:
+        return size * float(np.sum((x - 1.0) ** 2)) + above
+
+    desopt.minimize(cost, np.zeros(5), rounds=12, eval_every=1, journal=tmp_path / "a.journal")
+    with serving(tmp_path) as server:
+        open_page(browser, server.url, 390)
+        until(browser, "document.querySelectorAll('#run-chart path.curve').length", bool)
+        if above:
+            browser.execute_script("document.querySelector('[name=run-logs][value=y]').click()")
+        names = browser.execute_script("""
+            return [...document.querySelectorAll('#run-chart .plot text[text-anchor=end][x]')]
+                .map((text) => [text.textContent, text.getBBox().x]).slice(0, -1);""")
+    assert len(names) >= 3
+    assert len({name for name, _ in names}) == len(names), names
+    assert all(len(name) < 9 and left >= 0 for name, left in names)
+
+
 def test_the_token_leaves_the_address(browser: Any, root: Path) -> None:
     with Server(root, "0.0.0.0") as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.02,))

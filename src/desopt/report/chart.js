@@ -71,13 +71,21 @@ function logTicks(from, to, most) {
     }
   return found;
 }
-function short(v) {
+function short(v, digits = 4) {
   const size = Math.abs(v);
-  if (size >= 1e4) {
-    const power = Math.min(4, Math.floor(Math.log10(size) / 3 + 1e-9));
-    return Number((v / 1e3 ** power).toPrecision(4)) + [, "k", "M", "G", "T"][power];
+  if (size >= 1e4 && size < 1e15) {
+    const power = Math.floor(Math.log10(size) / 3 + 1e-9);
+    return Number((v / 1e3 ** power).toPrecision(digits)) + [, "k", "M", "G", "T"][power];
   }
-  return size && size < 1e-3 ? v.toExponential(0) : String(Number(v.toPrecision(4)));
+  const rounded = Number(v.toPrecision(digits));
+  return size && (size < 1e-3 || size >= 1e15) ? rounded.toExponential() : String(rounded);
+}
+// Ticks by their names: with as many digits as it takes to tell them apart.
+function named(values) {
+  for (let digits = 4; ; digits++) {
+    const names = values.map((v) => short(v, digits));
+    if (digits >= 15 || distinct(names).length === names.length) return values.map((v, i) => [v, names[i]]);
+  }
 }
 const precise = (v) => (Number.isNaN(v) ? "diverged" : Math.abs(v) >= 1e4 ? short(v) : v.toPrecision(4));
 
@@ -118,10 +126,12 @@ function Chart(host) {
   function draw() {
     if (!view || !plot.clientWidth) return;
     const width = plot.clientWidth, height = plot.clientHeight;
-    const area = { left: 52, right: width - 14, top: 12, bottom: height - 42 };
     const lines = visible();
     const xs = range(lines.flatMap((l) => l.x), view.logX);
     const ys = view.yRange || yRange(lines, view.logY);
+    const rows = named(ticks(...ys, view.logY, 6));
+    const left = Math.max(52, ...rows.map(([, name]) => 14 + 7 * name.length));
+    const area = { left, right: width - 14, top: 12, bottom: height - 42 };
     const x = scale(...xs, area.left, area.right, view.logX);
     const y = scale(...ys, area.bottom, area.top, view.logY);
     frame = { x, y, area, xs };
@@ -129,7 +139,7 @@ function Chart(host) {
     plot.setAttribute("aria-label", `${view.yLabel} against ${view.xLabel}: ${lines.map((l) => l.label).join(", ")}. Arrow keys read values.`);
     const clip = svg("clipPath", { id: `${host.id}-clip` }, svg("rect", {
       x: area.left, y: area.top - 4, width: area.right - area.left + 5, height: area.bottom - area.top + 8 }));
-    plot.replaceChildren(svg("defs", {}, clip), axes(xs, ys, width),
+    plot.replaceChildren(svg("defs", {}, clip), axes(xs, rows, width),
       svg("g", { "clip-path": `url(#${host.id}-clip)` }, ...lines.map(band), ...lines.map(curve)),
       svg("g", { class: "pointer" }));
     point();
@@ -153,16 +163,16 @@ function Chart(host) {
     return log ? [from * 0.97, top * 1.03] : [from < 0 ? low : Math.max(0, low), top + 0.03 * (top - from)];
   }
 
-  function axes(xs, ys, width) {
+  function axes(xs, rows, width) {
     const { x, y, area } = frame;
     const group = svg("g");
-    for (const v of ticks(...xs, view.logX, Math.max(3, Math.floor(width / 110)))) {
+    for (const [v, name] of named(ticks(...xs, view.logX, Math.max(3, Math.floor(width / 110))))) {
       group.append(svg("line", { class: "grid", x1: x(v), x2: x(v), y1: area.top, y2: area.bottom }),
-        svg("text", { x: x(v), y: area.bottom + 17, "text-anchor": "middle" }, short(v)));
+        svg("text", { x: x(v), y: area.bottom + 17, "text-anchor": "middle" }, name));
     }
-    for (const v of ticks(...ys, view.logY, 6)) {
+    for (const [v, name] of rows) {
       group.append(svg("line", { class: "grid", x1: area.left, x2: area.right, y1: y(v), y2: y(v) }),
-        svg("text", { x: area.left - 7, y: y(v) + 4, "text-anchor": "end" }, short(v)));
+        svg("text", { x: area.left - 7, y: y(v) + 4, "text-anchor": "end" }, name));
     }
     group.append(
       svg("path", { class: "axis", fill: "none", d: `M${area.left} ${area.top}V${area.bottom}H${area.right}` }),
