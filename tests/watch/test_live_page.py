@@ -232,6 +232,45 @@ def test_every_tick_has_a_name_of_its_own(
     assert all(len(name) < 9 and left >= 0 for name, left in names)
 
 
+def test_no_x_and_no_curve_of_another_run_stays(browser: Any, tmp_path: Path) -> None:
+    """A run is begun anew with as many bytes, then deleted; another one has no round."""
+    first, second, empty = (tmp_path / f"{name}.journal" for name in ("a", "b", "empty"))
+    search(first)
+    search(second, seed=2)
+    empty.write_bytes(first.read_bytes()[:20])
+    note = "document.getElementById('point-note').textContent"
+    title = "document.getElementById('one-title').textContent"
+    curve = """document.querySelector('[data-line^="a.journal"] path.curve').getAttribute('d')"""
+
+    def select(name: str) -> None:
+        listed = "[...document.querySelectorAll('#list button')].map(each => each.textContent)"
+        place = until(browser, listed, lambda found: name in found).index(name)
+        browser.execute_script(f"document.querySelectorAll('#list button')[{place}].click()")
+        until(browser, title, lambda found: found == name)
+
+    with serving(tmp_path) as server:
+        open_page(browser, server.url)
+        select("a.journal")
+        until(browser, note, lambda found: digest_of(desopt.replay(first)) in found)
+        before = browser.execute_script(f"return {curve}")
+        size = first.stat().st_size
+        search(tmp_path / "new", seed=3)
+        (tmp_path / "new").replace(first)
+        assert first.stat().st_size == size
+        until(browser, note, lambda found: digest_of(desopt.replay(first)) in found)
+        until(browser, curve, lambda found: found != before)
+        select("empty.journal")
+        assert browser.execute_script(f"return {note}") == ""
+        assert browser.find_elements("css selector", "#bars .bar") == []
+        select("a.journal")
+        until(browser, note, lambda found: digest_of(desopt.replay(first)) in found)
+        first.unlink()
+        empty.unlink()
+        until(browser, title, lambda found: found == "b.journal")
+        until(browser, note, lambda found: digest_of(desopt.replay(second)) in found)
+    assert complaints(browser) == []
+
+
 def test_the_token_leaves_the_address(browser: Any, root: Path) -> None:
     with Server(root, "0.0.0.0") as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.02,))

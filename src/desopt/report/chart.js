@@ -194,8 +194,9 @@ function Chart(host) {
   }
 
   function band(line) {
-    if (!line.low) return svg("g");
-    const d = trace(line, line.low, false) + trace(line, line.high, true).replace("M", "L") + "Z";
+    const lower = line.low ? trace(line, line.low, false) : "";
+    if (!lower) return svg("g");
+    const d = lower + trace(line, line.high, true).replace("M", "L") + "Z";
     return svg("path", { class: "band", d, fill: ink(line.colour), opacity: 0.14 });
   }
 

@@ -7,6 +7,7 @@ import math
 import threading
 import time
 from array import array
+from itertools import count
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -31,11 +32,17 @@ MAX_VALUES, MAX_SMALL = 1_000_000, 2**22
 COLUMNS = ("evaluations", "bytes_up", "bytes_down", "seconds", "loss", "nans", "answers")
 
 
+_numbers = count(1)
+
+
 class Index:
-    """A journal read so far: columns of its rounds, and where in the file its records are."""
+    """A journal read so far: columns of its rounds, and where in the file its records are.
+
+    ``number`` is another one whenever the file is begun anew.
+    """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self._path, self.number = path, next(_numbers)
         self.tail = Tail(journals.MAGIC, MAX_RECORD)
         self.header: dict[str, Any] = {}
         self.columns = {name: array("d") for name in COLUMNS}
@@ -182,6 +189,7 @@ class Run:
                 "values": len(self.known),
                 "best_value": None if math.isnan(self.best) else self.best,
                 "age": self._age(),
+                "begun": index.number,
                 "end": index.tail.end + self.values.end,
                 "whole": self.whole,
                 "problem": index.problem[:500],

@@ -85,7 +85,7 @@ function draw() {
 }
 
 // One run: x at any round, who answered, what failed, what is open.
-let wanted = null, showing = null, following = true, playing = null;
+let wanted = null, showing = null, following = true, playing = null, subject = "";
 const slider = byId("round");
 function select(id) {
   current = id;
@@ -111,6 +111,15 @@ byId("play").addEventListener("click", () => {
     point(Number(slider.value));
   }, 80);
 });
+// Another run is shown, or its journal has been begun anew: nothing of the last one may stay.
+function another(run) {
+  subject = `${run?.begun} ${run?.id}`;
+  showing = null;
+  if (playing) stop();
+  following = true;
+  byId("bars").replaceChildren();
+  byId("point-note").textContent = byId("round-shown").textContent = "";
+}
 function stop() {
   clearInterval(playing);
   playing = null;
@@ -123,12 +132,12 @@ async function point(round) {
   const busy = wanted !== null;
   wanted = round;
   if (busy) return;
-  const id = current;
-  while (wanted !== null && current === id) {
+  const id = current, of = subject;
+  while (wanted !== null && subject === of) {
     const asked = wanted;
     try {
       const found = await ask("point", { id, round: asked });
-      if (current !== id) break;
+      if (current !== id || subject !== of) break;
       if (found.round === asked) {
         drawPoint(found);
         showing = asked;
@@ -229,9 +238,9 @@ async function refresh() {
       for (const run of overview.runs.slice(0, 6)) if (chosen.size < 6) chosen.add(run.id);
     if (!there.has(current)) current = overview.runs[0]?.id ?? null;
     for (const run of overview.runs) {
-      const old = seen.get(run.id);
-      if ((chosen.has(run.id) || run.id === current) && old?.end !== run.end)
-        seen.set(run.id, { ...(await ask("run", { id: run.id })), end: run.end });
+      const old = seen.get(run.id), { begun, end } = run;
+      if ((chosen.has(run.id) || run.id === current) && (old?.begun !== begun || old.end !== end))
+        seen.set(run.id, { ...(await ask("run", { id: run.id })), begun, end });
     }
     byId("title").textContent = `desopt watch: ${overview.folder}`;
     byId("state").textContent = `${many(overview.runs.length, "run")}, ${many(overview.studies.length, "study")}` +
@@ -241,6 +250,7 @@ async function refresh() {
     listed();
     draw();
     const run = overview.runs.find((each) => each.id === current), curve = seen.get(current);
+    if (subject !== `${run?.begun} ${run?.id}`) another(run);
     byId("one").hidden = !run || !curve;
     if (run && curve) {
       byId("one-title").textContent = run.label;
