@@ -271,6 +271,28 @@ def test_no_x_and_no_curve_of_another_run_stays(browser: Any, tmp_path: Path) ->
     assert complaints(browser) == []
 
 
+@pytest.mark.parametrize("width", [390, 1280])
+def test_long_names_leave_room_for_the_numbers(browser: Any, tmp_path: Path, width: int) -> None:
+    root = tmp_path / ("folder" * 40)
+    root.mkdir()
+    search(root / ("L" * 180))
+    with serving(root) as server:
+        open_page(browser, server.url, width)
+        until(browser, "document.querySelectorAll('#run-chart path.curve').length", bool)
+        browser.execute_script("""
+            const plot = document.querySelector('#run-chart .plot');
+            plot.focus();
+            plot.dispatchEvent(new KeyboardEvent("keydown", { key: "ArrowRight" }));""")
+        until(browser, "document.querySelectorAll('.readout td').length", bool)
+        assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+        name, reads = browser.execute_script("""
+            return ['#list td', '#run-chart .readout'].map(
+                (each) => document.querySelector(each).getBoundingClientRect().right);""")
+    assert name <= width / 2
+    assert reads <= width
+    assert complaints(browser) == []
+
+
 def test_the_token_leaves_the_address(browser: Any, root: Path) -> None:
     with Server(root, "0.0.0.0") as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.02,))
