@@ -164,6 +164,7 @@ class MLflow(Tracker):
 class WandB(Tracker):
     """A run of Weights & Biases; ``settings`` are those of ``wandb.init``.
 
+    It is a run of its own beside any that are open in the process, unless ``reinit`` is given.
     Offline it writes to disk only:
 
     >>> callbacks = [desopt.trackers.WandB(project="mine", mode="offline")]
@@ -174,7 +175,8 @@ class WandB(Tracker):
         self._settings = settings
 
     def _begin(self, settings: Mapping[str, Any]) -> None:
-        given = dict(self._settings)
+        # By default wandb.init returns a run that is open already, which would be ended with ours.
+        given = {"reinit": "create_new", **self._settings}
         config = {**settings, **given.pop("config", {})}
         self._run = self._wandb.init(config=config, **given)
 

@@ -81,6 +81,21 @@ def logged(data: bytes, block: int = 2**15) -> Iterator[bytes]:
             parts = b""
 
 
+def test_wandb_beside_a_run_that_is_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wandb = pytest.importorskip("wandb", reason="needs the extra wandb: make trackers")
+    for name in ("WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_DATA_DIR"):
+        monkeypatch.setenv(name, str(tmp_path / name))
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    offline = {"mode": "offline", "dir": str(tmp_path)}
+    own = wandb.init(project="own", **offline)
+    both = [trackers.WandB(project=name, **offline) for name in "ab"]
+    search(tmp_path / "a.journal", callbacks=both)
+    own.log({"after": 1})  # an error once it is finished
+    own.finish()
+    wandb.teardown()
+    assert len(list(tmp_path.glob("wandb/offline-run-*/run-*.wandb"))) == 3
+
+
 def test_wandb_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wandb = pytest.importorskip("wandb", reason="needs the extra wandb: make trackers")
     from wandb.proto import wandb_internal_pb2
