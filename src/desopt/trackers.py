@@ -140,6 +140,7 @@ class MLflow(Tracker):
     def _begin(self, settings: Mapping[str, Any]) -> None:
         self._client = self._tracking.MlflowClient(self._uri)
         if self.run_id is not None:
+            self._client.update_run(self.run_id, "RUNNING")
             return
         known = self._client.get_experiment_by_name(self._experiment)
         id = (

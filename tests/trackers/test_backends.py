@@ -54,8 +54,11 @@ def test_mlflow_stores(tmp_path: Path, store: str, monkeypatch: pytest.MonkeyPat
     settings: dict[str, Any] = {"eval_every": 3}
     search(tmp_path / "a.journal", ROUNDS // 2, callbacks=[tracker], **settings)
     again = trackers.MLflow(uri, run_id=tracker.run_id)
-    result = search(tmp_path / "a.journal", callbacks=[again], **settings)
     client = MlflowClient(uri)
+    seen = []
+    told = [again, lambda row: seen.append(client.get_run(again.run_id).info.status)]
+    result = search(tmp_path / "a.journal", callbacks=told, **settings)
+    assert set(seen) == {"RUNNING"}  # not finished, as it was before
     (run,) = client.search_runs([client.get_experiment_by_name("desopt").experiment_id])
     assert (run.info.run_name, run.info.status) == ("first", "FINISHED")
     assert run.data.params["method.name"] == "des-mr"
