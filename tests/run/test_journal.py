@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import errno
 import hashlib
 import json
 import math
+import os
 import re
 import subprocess
 import sys
@@ -701,3 +703,17 @@ def test_records_are_those_of_the_document(tmp_path: Path) -> None:
         found = contents.snapshots[0].state(state)
         assert (found.x.tobytes(), found.m.tobytes()) == (state.x.tobytes(), state.m.tobytes())
     assert vector("round")[:-8] == written[-len(vector("round")) : -8]
+
+
+@pytest.mark.parametrize("reason", [errno.EACCES, errno.EROFS])
+def test_a_folder_that_cannot_be_written_to_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: int
+) -> None:
+    def denied(path: Any, *more: Any, **options: Any) -> Any:  # nobody denies root anything
+        raise OSError(reason, os.strerror(reason), str(path))
+
+    monkeypatch.setattr("desopt.run.journal_file.open", denied, raising=False)
+    with pytest.raises(PermissionError, match="give a path in another folder") as caught:
+        desopt.minimize(lambda x: float(x @ x), np.ones(3), rounds=1, journal=tmp_path / "a")
+    assert f"in the folder {tmp_path} (" in str(caught.value)
+    assert ".new" not in str(caught.value)

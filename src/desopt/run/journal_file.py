@@ -6,6 +6,7 @@ What the file holds is in ``desopt.run.journal``.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import secrets
@@ -83,10 +84,10 @@ def new_file(path: Path) -> tuple[BinaryIO, Path]:
     has its name from the beginning: such a system (Windows) removes no file that is open.
     """
     if fcntl is None:
-        return open(path, "x+b", buffering=0), path
+        return _made(path, path), path
     while True:
         fresh = path.with_name(f"{path.name}.{os.getpid()}-{secrets.token_hex(4)}.new")
-        file = open(fresh, "x+b", buffering=0)  # noqa: SIM115
+        file = _made(fresh, path)
         try:
             fcntl.flock(file, fcntl.LOCK_EX)
             if fresh.exists():  # else another process took it for a leftover
@@ -96,6 +97,18 @@ def new_file(path: Path) -> tuple[BinaryIO, Path]:
             os.unlink(fresh)
             raise
         file.close()
+
+
+def _made(fresh: Path, path: Path) -> BinaryIO:
+    try:
+        return open(fresh, "x+b", buffering=0)
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise
+        raise PermissionError(
+            f"journal: no file can be made in the folder {path.absolute().parent} "
+            f"({error.strerror}); make it writable, or give a path in another folder"
+        ) from error
 
 
 def give_name(fresh: Path, path: Path) -> None:
