@@ -31,7 +31,8 @@ class Tracker:
     """A callback with a beginning and an end, whose failures do not end the run.
 
     A tracker of your own defines any of ``_begin(settings)``, ``_log(round, metrics)`` and
-    ``_close()``.
+    ``_close()``, which finds in ``ended`` whether the run came to its end: not by an error or
+    Ctrl-C.
 
     >>> class Rounds(desopt.trackers.Tracker):
     ...     def _log(self, round, metrics):
@@ -42,11 +43,12 @@ class Tracker:
     2 True
     """
 
+    ended = False
     _begun = _failed = False  # of the class: a subclass may forget to call super().__init__
 
     def begin(self, settings: Mapping[str, Any]) -> None:
         """The run begins, or goes on; its settings on one level."""
-        self._begun = True
+        self._begun, self.ended = True, False
         self._try(lambda: self._begin(settings))
 
     def __call__(self, row: Row) -> None:
@@ -56,8 +58,12 @@ class Tracker:
             del metrics["loss"]
         self._try(lambda: self._log(row["round"], metrics))
 
+    def end(self) -> None:
+        """The run has come to its end."""
+        self.ended = True
+
     def close(self) -> None:
-        """The run has ended, in whatever way; perhaps before it began."""
+        """The run is over, in whatever way; perhaps before it began."""
         if self._begun:
             self._begun = False
             self._try(self._close)
@@ -159,7 +165,7 @@ class MLflow(Tracker):
         self._client.log_batch(self.run_id, metrics=found)
 
     def _close(self) -> None:
-        self._client.set_terminated(self.run_id)
+        self._client.set_terminated(self.run_id, "FINISHED" if self.ended else "KILLED")
 
 
 class WandB(Tracker):
@@ -185,7 +191,7 @@ class WandB(Tracker):
         self._run.log(dict(metrics), step=round)
 
     def _close(self) -> None:
-        self._run.finish()
+        self._run.finish(exit_code=0 if self.ended else 1)
 
 
 class Log(Tracker):

@@ -42,6 +42,12 @@ def test_tensorboard_event_files(tmp_path: Path) -> None:
         assert values == pytest.approx([value for _, value in expected], rel=1e-6)  # float32
 
 
+def pressed(row: Any) -> None:
+    """Ctrl-C in the midst of a run, on a row that is evaluated."""
+    if row["round"] == ROUNDS // 2:
+        raise KeyboardInterrupt
+
+
 @pytest.mark.parametrize("store", ["sqlite", "file"])
 def test_mlflow_stores(tmp_path: Path, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("mlflow", reason="needs the extra mlflow: make trackers")
@@ -52,9 +58,11 @@ def test_mlflow_stores(tmp_path: Path, store: str, monkeypatch: pytest.MonkeyPat
     uri = f"sqlite:///{tmp_path}/runs.db" if store == "sqlite" else (tmp_path / "runs").as_uri()
     tracker = trackers.MLflow(uri, run_name="first")
     settings: dict[str, Any] = {"eval_every": 3}
-    search(tmp_path / "a.journal", ROUNDS // 2, callbacks=[tracker], **settings)
-    again = trackers.MLflow(uri, run_id=tracker.run_id)
     client = MlflowClient(uri)
+    with pytest.raises(KeyboardInterrupt):
+        search(tmp_path / "a.journal", callbacks=[tracker, pressed], **settings)
+    assert client.get_run(tracker.run_id).info.status == "KILLED"
+    again = trackers.MLflow(uri, run_id=tracker.run_id)
     seen = []
     told = [again, lambda row: seen.append(client.get_run(again.run_id).info.status)]
     result = search(tmp_path / "a.journal", callbacks=told, **settings)
@@ -110,8 +118,18 @@ def test_wandb_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         project="mine", mode="offline", dir=str(tmp_path), config={"note": "<b>"}
     )
     result = search(tmp_path / "a.journal", callbacks=[tracker], eval_every=3)
-    wandb.teardown()  # ends its own process, which outlives runs
     (file,) = tmp_path.glob("wandb/offline-run-*/run-*.wandb")
+    with pytest.raises(KeyboardInterrupt):
+        search(tmp_path / "b.journal", callbacks=[tracker, pressed])
+    wandb.teardown()  # ends its own process, which outlives runs
+    (broken,) = {*tmp_path.glob("wandb/offline-run-*/run-*.wandb")} - {file}
+    codes = []
+    for data in (data for path in (file, broken) for data in logged(path.read_bytes())):
+        record = wandb_internal_pb2.Record()
+        record.ParseFromString(data)
+        if record.HasField("exit"):
+            codes.append(record.exit.exit_code)
+    assert codes == [0, 1]
     config: dict[str, Any] = {}
     found: dict[str, list[Any]] = {}
     for data in logged(file.read_bytes()):

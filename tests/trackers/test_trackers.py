@@ -82,8 +82,9 @@ def test_after_an_error_it_is_closed_and_a_resumed_run_goes_on(tmp_path: Path) -
 
     with pytest.raises(RuntimeError, match="of a callback"):
         search(tmp_path / "a.journal", callbacks=[told, broken])
-    assert (list(told.rows), told.closed) == ([1, 2, 3, 4, 5], 1)
+    assert (list(told.rows), told.closed, told.ended) == ([1, 2, 3, 4, 5], 1, False)
     search(tmp_path / "a.journal", callbacks=[told])  # the failed round is in the journal
+    assert told.ended
     assert list(told.rows) == list(range(1, ROUNDS + 1))
 
 

@@ -8,9 +8,9 @@
 ==========================================  ==========================================
 
 SciPy tells its convention by the name of the only parameter, and so do we. A callback ends the run
-by returning True (not with ``xk``) or by raising StopIteration. An object may have ``begin`` and
-``close`` as well: it is told the settings of the run before the first round, and closed at the end,
-also after an error.
+by returning True (not with ``xk``) or by raising StopIteration. An object may have ``begin``,
+``end`` and ``close`` as well: it is told the settings of the run before the first round, the end of
+the run, and closed at last, also after an error or Ctrl-C, where there is no ``end``.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ class Callbacks:
         return End(Status.CALLBACK, "stopped by a callback") if any(stops) else None
 
     def end(self) -> None:
-        pass
+        for end in self._hooks("end"):
+            end()
 
 
 def settings_of(job: Job) -> dict[str, Any]:
