@@ -105,15 +105,19 @@ def test_the_curve_grows_and_x_is_replayed(
     assert len(browser.find_elements("css selector", "#run-chart path.curve")) == 2
     going(7)
     until(browser, length, lambda found: found == 13)  # it grew, and nobody touched the page
-    browser.execute_script("""[...document.querySelectorAll('#list button')]
-        .find(each => each.textContent === 'going.journal').click()""")
+    show = """[...document.querySelectorAll('#list button')]
+        .find(each => each.textContent.includes(arguments[0])).click();"""
+    slide = """const slider = document.getElementById('round');
+        slider.value = arguments[1];
+        slider.dispatchEvent(new Event('input'));"""
+    title = "document.getElementById('one-title').textContent"
+    browser.execute_script(show, "ended")
+    until(browser, title, lambda found: "ended" in found)
+    browser.execute_script(show + slide, "going.journal", 4)  # at once: not lost with the last run
+    until(browser, "document.getElementById('point-note').textContent.slice(0, 16)",
+          lambda found: found == "x after round 4:")  # fmt: skip
     for round in (3, 12, 0, 8):
-        browser.execute_script(
-            """const slider = document.getElementById('round');
-            slider.value = arguments[0];
-            slider.dispatchEvent(new Event('input'));""",
-            round,
-        )
+        browser.execute_script(slide, None, round)
         text = "document.getElementById('point-note').textContent"
         begins = f"{text}.startsWith('x after round {round}:')"
         until(browser, begins, bool)

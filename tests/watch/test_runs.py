@@ -24,6 +24,7 @@ from desopt.watch import points as pointing
 from desopt.watch.files import Tree
 from desopt.watch.points import Points, TooLong, described
 from desopt.watch.runs import Run
+from desopt.watch.server import Board
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +92,24 @@ def test_a_journal_begun_anew_is_another_run(journal: Path, tmp_path: Path) -> N
     path.unlink()
     run.refresh(soon())
     assert (run.index.rounds, run.index.problem) == ([], "")
+
+
+def test_a_deleted_run_is_not_listed_until_the_folder_is_looked_at_again(
+    journal: Path, tmp_path: Path
+) -> None:
+    """The page would ask for it, and get an error."""
+    (tmp_path / "a.journal").write_bytes(journal.read_bytes())
+    (tmp_path / "b.journal").write_bytes(journal.read_bytes())
+    board = Board(tmp_path)
+
+    def listed() -> list[str]:
+        return sorted(run["id"] for run in board.overview()["runs"])
+
+    assert listed() == ["a.journal", "b.journal"]
+    (tmp_path / "a.journal").unlink()
+    assert listed() == listed() == ["b.journal"]
+    (tmp_path / "a.journal").write_bytes(journal.read_bytes())
+    assert listed() == ["a.journal", "b.journal"]
 
 
 def test_the_deadline_ends_a_reading_and_the_next_one_goes_on(journal: Path) -> None:

@@ -112,6 +112,7 @@ class Run:
         self.known: dict[Any, tuple[float, bool]] = {}  # value and whether it failed, by key
         self.failures: list[tuple[str, str]] = []  # the last ones: id and reason
         self.failed, self.best, self.whole = 0, math.nan, True
+        self.gone = False  # it was deleted since the tree was looked at
 
     def refresh(self, deadline: float) -> None:
         """Read what was appended since, until the deadline."""
@@ -119,12 +120,14 @@ class Run:
             self.whole = True
             try:
                 with self.tree.open(self.path) as file:
+                    self.gone = False
                     if not self.index.tail.is_of(file):  # begun anew
                         self.index = Index(self.path)
                     self.whole = self.index.follow(file, deadline)
                     if not self.index.header and not self.index.problem:
                         self.index.problem = self._no_header(file)
             except FileNotFoundError:
+                self.gone = self.gone or self.index.tail.size > 0
                 self.index = Index(self.path)
             except OSError as error:
                 self.index.problem = f"{self.id}: {error.strerror or error}"

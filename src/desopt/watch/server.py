@@ -86,7 +86,7 @@ class Board:
             run.refresh(deadline)
         return {
             "folder": self.tree.root.name,
-            "runs": [run.summary() for run in runs.values()],
+            "runs": [run.summary() for run in runs.values() if not run.gone],
             "studies": [study.summary() for study in studies.values()],
             "left_out": self._left_out,
         }
@@ -106,6 +106,8 @@ class Board:
         self._runs = {id: self._runs.get(id, run) for id, run in runs.items()}
         self._studies = {id: self._studies.get(id, study) for id, study in studies.items()}
         self._points = {id: self._points.get(id) or Points(run) for id, run in self._runs.items()}
+        for run in self._runs.values():
+            run.gone = False
         self._left_out, self._looked = found.left_out, time.monotonic()
 
     def run(self, query: dict[str, str]) -> dict[str, Any]:

@@ -89,9 +89,10 @@ let wanted = null, showing = null, following = true, playing = null, subject = "
 const slider = byId("round");
 function select(id) {
   current = id;
-  showing = null;
-  following = true;
   chosen.add(id);
+  const run = overview.runs.find((each) => each.id === id);
+  another(run); // now: what is asked for before the answer counts for this run
+  slider.max = run?.rounds ?? 0;
   refresh();
 }
 slider.addEventListener("input", () => {
