@@ -115,7 +115,7 @@ byId("play").addEventListener("click", () => {
 // Another run is shown, or its journal has been begun anew: nothing of the last one may stay.
 function another(run) {
   subject = `${run?.begun} ${run?.id}`;
-  showing = null;
+  showing = wanted = null;
   if (playing) stop();
   following = true;
   byId("bars").replaceChildren();
@@ -127,30 +127,31 @@ function stop() {
   following = Number(slider.value) === Number(slider.max);
   byId("play").textContent = "\u25b6";
 }
-// One request at a time; the last round that was wished for follows.
+// One request at a time; the last round that was wished for follows, also that of another run.
+let asking = false;
 async function point(round) {
   byId("round-shown").textContent = round;
-  const busy = wanted !== null;
   wanted = round;
-  if (busy) return;
-  const id = current, of = subject;
-  while (wanted !== null && subject === of) {
-    const asked = wanted;
+  if (asking) return;
+  asking = true;
+  while (wanted !== null) {
+    const of = subject, asked = wanted;
     try {
-      const found = await ask("point", { id, round: asked });
-      if (current !== id || subject !== of) break;
+      const found = await ask("point", { id: current, round: asked });
+      if (subject !== of) continue;
       if (found.round === asked) {
         drawPoint(found);
         showing = asked;
         if (wanted === asked) wanted = null;
       } else byId("point-note").textContent = `replaying: round ${found.round} of ${asked}`;
     } catch (error) {
+      if (subject !== of) continue;
       byId("bars").replaceChildren();
       byId("point-note").textContent = error.told ? error.message : "the server does not answer";
       wanted = null;
     }
   }
-  wanted = null;
+  asking = false;
 }
 function drawPoint(found) {
   const run = overview.runs.find((each) => each.id === current);
