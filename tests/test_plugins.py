@@ -326,6 +326,8 @@ def test_a_sampler_with_fields(tmp_path: Path) -> None:
     assert desopt.replay(tmp_path / "j").tobytes() == half.x.tobytes()
     with pytest.raises(desopt.JournalError, match=r"scale is 0.5 in the journal and 1.0 here"):
         run(method="des", sampler=Scaled(), journal=tmp_path / "j", rounds=9)
+    numpys = Scaled(np.float32(0.5))  # type: ignore[arg-type]
+    assert numpys.settings() == Scaled(0.5).settings() == {"name": "Scaled", "scale": 0.5}
 
 
 @dataclass(frozen=True)

@@ -80,6 +80,7 @@ class Sampler(ABC):
         """
         own: list[Field[Any]] = [f for f in fields(self) if f.init] if is_dataclass(self) else []
         values = {field.name: getattr(self, field.name) for field in own}
+        values = {k: v.item() if isinstance(v, np.generic) else v for k, v in values.items()}
         plain = {k: v for k, v in values.items() if isinstance(v, str | int | float | None)}
         if type(self).settings is Sampler.settings:
             for field in own:
